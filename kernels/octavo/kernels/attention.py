@@ -1,0 +1,74 @@
+"""The attention backend interface: `validate` a spec, `plan()` once a step, `run()` once a layer.
+
+The KV pool is `kv[num_blocks, layers_of_group, 2, num_kv_heads, block_size, head_dim]`; a backend gets a layer's strided
+view `[num_blocks, 2, num_kv_heads, block_size, head_dim]`.  Rows of a step are the query tokens of its sequences, one
+sequence after the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What a backend is asked to do, on one rank.  `window` 0 means full attention; `scale` multiplies q·k."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    device: str
+    scale: float
+    window: int = 0
+    is_deterministic: bool = True
+
+
+@dataclass
+class AttentionBatch:
+    """One step's rows for one group, on the device.
+
+    `query_starts` [num_seqs + 1] are row offsets, `context_lens` [num_seqs] the number of cached tokens after this step's
+    write (so the last query row of sequence i is at position context_lens[i] - 1), `block_tables`
+    [num_seqs, max_blocks] block ids, `slot_mapping` [num_rows] the flat index block * block_size + offset to write to.
+    The `_np`-like host copies of lengths are plain lists, so that planning never waits for the device.
+    """
+
+    query_starts: torch.Tensor
+    context_lens: torch.Tensor
+    block_tables: torch.Tensor
+    slot_mapping: torch.Tensor
+    query_lens_host: list[int]
+    context_lens_host: list[int]
+
+
+class AttentionBackend(ABC):
+    """One way to compute paged attention for one spec."""
+
+    name: ClassVar[str]
+    is_batch_invariant: ClassVar[bool]
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        self.spec = spec
+
+    @classmethod
+    @abstractmethod
+    def validate(cls, spec: AttentionSpec) -> list[str]:
+        """Reasons why this backend cannot run `spec`; empty when it can."""
+
+    @abstractmethod
+    def plan(self, batch: AttentionBatch) -> None:
+        """Prepare one step: everything that depends on lengths, once for all layers."""
+
+    @abstractmethod
+    def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv: torch.Tensor, out: torch.Tensor) -> None:
+        """Write k, v [num_rows, num_kv_heads, head_dim] into `kv` (a layer's view), attend q through it into `out`.
+
+        q and out are [num_rows, num_heads, head_dim].
+        """

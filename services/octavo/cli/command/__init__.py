@@ -1,0 +1,1 @@
+"""One file per command; each module here registers one."""

@@ -1,0 +1,1 @@
+"""Model files and weight loaders."""

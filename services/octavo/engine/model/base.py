@@ -1,0 +1,52 @@
+"""What a model file must provide.
+
+A model knows its weights and its layer loop.  It knows nothing of slots, blocks, batches or sampling: attention and the
+KV cache are behind the `AttentionContext` that the runner passes in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+
+from octavo.kv.layout import GroupSpec
+
+
+class AttentionContext(Protocol):
+    """One step's attention: writes K/V of the step's tokens into the cache, then attends through the cache."""
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim] → [num_tokens, num_heads * head_dim]."""
+        ...
+
+
+class CausalLM(ABC):
+    """A decoder-only language model of one rank."""
+
+    vocab_size: int
+    num_kv_heads: int
+    """KV heads of this rank."""
+    head_dim: int
+    max_position: int
+    groups: tuple[GroupSpec, ...]
+
+    @abstractmethod
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take every weight by its Hugging Face name; raises `InvalidInput` that lists missing or unknown names."""
+
+    @abstractmethod
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: AttentionContext,
+        beat: Callable[[], None],
+    ) -> torch.Tensor:
+        """token_ids and positions [num_tokens] → hidden states [num_tokens, hidden]; calls `beat()` between layers."""
+
+    @abstractmethod
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [num_rows, hidden] (the sampled rows only) → float32 logits [num_rows, vocab_size]."""

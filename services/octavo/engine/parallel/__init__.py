@@ -1,0 +1,1 @@
+"""Ranks: the executor that drives N of them, and their communication."""

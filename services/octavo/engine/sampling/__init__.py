@@ -1,0 +1,1 @@
+"""Choosing tokens: one file per concern, pure numpy; noise is a function of its arguments."""

@@ -1,0 +1,1 @@
+"""The HTTP and public gRPC edge; owns the streams."""

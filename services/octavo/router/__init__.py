@@ -1,0 +1,1 @@
+"""Places requests on workers; advises, owns nothing that cannot be rebuilt."""

@@ -1,0 +1,1 @@
+"""The torch-free front of engine workers: registration, sessions, token path, health."""

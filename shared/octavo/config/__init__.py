@@ -1,0 +1,1 @@
+"""Configuration: frozen dataclasses, flags generated from them, and one pure `resolve()`."""

@@ -1,0 +1,1 @@
+"""What services must agree on about KV: block hashes, layouts, capability records, events."""

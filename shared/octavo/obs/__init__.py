@@ -1,0 +1,1 @@
+"""Eyes: structured logs, Prometheus metrics, progress and readiness notices."""

@@ -1,0 +1,1 @@
+"""Generated protobuf stubs (`make proto`).  Only `octavo.rpc` may import them."""

@@ -1,0 +1,1 @@
+"""Fleet membership: the registry interface and its backends."""

@@ -1,0 +1,1 @@
+"""gRPC: servers, channels, and the one module that converts protobuf messages (`octavo.rpc.convert`)."""

@@ -1,0 +1,1 @@
+"""Text without torch or transformers: tokenizers, chat templates, incremental detokenizing, stop strings."""
