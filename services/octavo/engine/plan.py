@@ -1,9 +1,9 @@
 """`StepPlan`: what rank 0's scheduler decided for one step, as every rank's runner gets it.
 
 A plan carries differences only.  Sequences live in stable *slots* of the runner's device tables from admission to
-release; a plan admits and releases slots, grows block tables, copies blocks, and says how many tokens of which slots to
-compute.  It names no token that the runner itself sampled: the runner appends those to the slot, so that step N+1 can be
-planned while N runs.  Plans are positional msgpack structs: ranks receive them as bytes.
+release; a plan admits and releases slots, grows block tables, copies blocks, and says how many tokens of which slots
+to compute.  It names no token that the runner itself sampled: the runner appends those to the slot, so that step N+1
+can be planned while N runs.  Plans are positional msgpack structs: ranks receive them as bytes.
 """
 
 from __future__ import annotations

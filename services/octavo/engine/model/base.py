@@ -19,7 +19,7 @@ class AttentionContext(Protocol):
     """One step's attention: writes K/V of the step's tokens into the cache, then attends through the cache."""
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim] → [num_tokens, num_heads * head_dim]."""
+        """q [num_tokens, num_heads, head_dim], k, v [num_tokens, num_kv_heads, head_dim] → q's shape."""
         ...
 
 
