@@ -1,7 +1,7 @@
 """The attention backend interface: `validate` a spec, `plan()` once a step, `run()` once a layer.
 
-The KV pool is `kv[num_blocks, layers_of_group, 2, num_kv_heads, block_size, head_dim]`; a backend gets a layer's strided
-view `[num_blocks, 2, num_kv_heads, block_size, head_dim]`.  Rows of a step are the query tokens of its sequences, one
+The KV pool is `kv[num_blocks, layers_of_group, 2, num_kv_heads, block_size, head_dim]`; a backend gets a layer's
+strided view `[num_blocks, 2, num_kv_heads, block_size, head_dim]`.  Rows of a step are the query tokens of its sequences, one
 sequence after the other.
 """
 
@@ -34,8 +34,8 @@ class AttentionSpec:
 class AttentionBatch:
     """One step's rows for one group, on the device.
 
-    `query_starts` [num_seqs + 1] are row offsets, `context_lens` [num_seqs] the number of cached tokens after this step's
-    write (so the last query row of sequence i is at position context_lens[i] - 1), `block_tables`
+    `query_starts` [num_seqs + 1] are row offsets, `context_lens` [num_seqs] the number of cached tokens after this
+    step's write (so the last query row of sequence i is at position context_lens[i] - 1), `block_tables`
     [num_seqs, max_blocks] block ids, `slot_mapping` [num_rows] the flat index block * block_size + offset to write to.
     The `_np`-like host copies of lengths are plain lists, so that planning never waits for the device.
     """
