@@ -1,8 +1,8 @@
 """The attention backend interface: `validate` a spec, `plan()` once a step, `run()` once a layer.
 
 The KV pool is `kv[num_blocks, layers_of_group, 2, num_kv_heads, block_size, head_dim]`; a backend gets a layer's
-strided view `[num_blocks, 2, num_kv_heads, block_size, head_dim]`.  Rows of a step are the query tokens of its sequences, one
-sequence after the other.
+strided view `[num_blocks, 2, num_kv_heads, block_size, head_dim]`.  Rows of a step are the query tokens of its
+sequences, one sequence after the other.
 """
 
 from __future__ import annotations
