@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 
 import pytest
@@ -50,7 +51,5 @@ def test_the_tokenizer_round_trips_any_text(tmp_path):
 
 
 def test_writing_needs_neither_torch_nor_transformers():
-    import subprocess
-
     code = "import sys, octavo.testing.tiny_model; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
