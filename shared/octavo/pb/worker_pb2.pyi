@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ToWorker(_message.Message):
-    __slots__ = ("hello", "submit", "abort", "attach", "resend", "heartbeat")
+    __slots__ = ("hello", "submit", "abort", "attach", "resend", "heartbeat", "pause")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ATTACH_FIELD_NUMBER: _ClassVar[int]
     RESEND_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     submit: Submit
     abort: Abort
     attach: Attach
     resend: Resend
     heartbeat: Heartbeat
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., resend: _Optional[_Union[Resend, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    pause: Pause
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., resend: _Optional[_Union[Resend, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("hello", "path_ack", "submit", "heartbeat", "attach")
@@ -120,6 +122,16 @@ class Abort(_message.Message):
     attempt: int
     sequences: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("request_id", "attempt", "is_paused")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    is_paused: bool
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., is_paused: bool = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("request_id", "attempt", "next_index")
