@@ -159,6 +159,8 @@ def to_worker_pb(message: session.ToWorkerMessage) -> worker_pb2.ToWorker:
             return worker_pb2.ToWorker(heartbeat=worker_pb2.Heartbeat(number=number))
         case session.Abort(request_id=rid, attempt=attempt, sequences=sequences):
             return worker_pb2.ToWorker(abort=worker_pb2.Abort(request_id=rid, attempt=attempt, sequences=sequences))
+        case session.Pause():
+            return worker_pb2.ToWorker(pause=worker_pb2.Pause(**msgspec.structs.asdict(message)))
         case session.Attach(request_id=rid, attempt=attempt, next_index=indexes):
             attach = worker_pb2.Attach(request_id=rid, attempt=attempt, next_index=_indexes_to_pb(indexes))
             return worker_pb2.ToWorker(attach=attach)
@@ -178,6 +180,8 @@ def to_worker_from_pb(pb: worker_pb2.ToWorker) -> session.ToWorkerMessage | None
             return session.Heartbeat(pb.heartbeat.number)
         case "abort":
             return session.Abort(pb.abort.request_id, pb.abort.attempt, tuple(pb.abort.sequences))
+        case "pause":
+            return session.Pause(pb.pause.request_id, pb.pause.attempt, pb.pause.is_paused)
         case "attach":
             return session.Attach(pb.attach.request_id, pb.attach.attempt, _indexes_from_pb(pb.attach.next_index))
         case "resend":

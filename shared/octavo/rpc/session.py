@@ -57,6 +57,14 @@ class Abort(msgspec.Struct, frozen=True):
     sequences: tuple[int, ...] = ()
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """Stop, or with `is_paused` false resume, generating for a request whose client does not read."""
+
+    request_id: str
+    attempt: int
+    is_paused: bool
+
+
 class Attach(msgspec.Struct, frozen=True):
     """Take over a live request's tokens on this session; `next_index` maps each sequence to the first index wanted."""
 
@@ -105,5 +113,5 @@ class HeartbeatStates(msgspec.Struct, frozen=True):
     silent: tuple[SilentRequest, ...] = ()
 
 
-ToWorkerMessage = Hello | Submit | Abort | Attach | Resend | Heartbeat
+ToWorkerMessage = Hello | Submit | Abort | Pause | Attach | Resend | Heartbeat
 FromWorkerMessage = HelloReply | PathAck | SubmitReply | AttachReply | HeartbeatStates

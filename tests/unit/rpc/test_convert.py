@@ -53,6 +53,7 @@ TO_WORKER = [
     session.Submit(REQUEST),
     session.Abort("r", 1),
     session.Abort("r", 1, (0, 2)),
+    session.Pause("r", 1, True),
     session.Attach("r", 1, {0: 5, 1: 0}),
     session.Resend("r", 1, {0: 5}),
     session.Heartbeat(7),
