@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from octavo.engine.model.weight import WeightTable
 from octavo.kv.layout import GroupSpec
 
 
@@ -27,15 +28,20 @@ class CausalLM(ABC):
     """A decoder-only language model of one rank."""
 
     vocab_size: int
+    num_heads: int
+    """Query heads of this rank."""
     num_kv_heads: int
     """KV heads of this rank."""
     head_dim: int
     max_position: int
+    """The longest sequence in tokens that this model was made for."""
     groups: tuple[GroupSpec, ...]
+    weights: WeightTable
+    """Every weight by its Hugging Face name."""
 
-    @abstractmethod
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take every weight by its Hugging Face name; raises `InvalidInput` that lists missing or unknown names."""
+        self.weights.fill(weights)
 
     @abstractmethod
     def forward(

@@ -1,0 +1,28 @@
+"""Checks of a config's sizes, shared by the models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from octavo.errors import InvalidInput, Problem, show
+
+
+def check_sizes(config: Mapping[str, Any], num_ranks: int) -> list[Problem]:
+    """Everything that keeps `num_ranks` ranks from sharing the model of a completed config."""
+    out = []
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    if heads % kv_heads:
+        out.append(Problem("num_key_value_heads", show(kv_heads), f"must divide num_attention_heads ({heads})"))
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if config[name] % num_ranks:
+            out.append(Problem("tensor_parallel_size", show(num_ranks), f"must divide {name} ({config[name]})"))
+    return out
+
+
+def resolve_length(max_model_len: int, limit: int) -> int:
+    """The longest sequence to serve: `max_model_len`, or the model's `limit` when it is 0."""
+    if max_model_len > limit:
+        allowed = f"the model takes at most {limit} tokens; rope_scaling may extend it where the model has RoPE"
+        raise InvalidInput.of([Problem("max_model_len", show(max_model_len), allowed)])
+    return max_model_len or limit

@@ -1,0 +1,92 @@
+"""Linear layers of one rank: packed columns, rows, and whole ones.
+
+Weights are [out_features, in_features], contiguous.  Column layers keep a slice of every part's outputs; row layers
+keep a slice of the inputs and add up over the ranks, in rank order, before the bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from octavo.engine.model import op
+from octavo.engine.model.weight import WeightSlot, replicated
+
+if TYPE_CHECKING:
+    from octavo.engine.parallel.comm import Comm
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model's weights live: precision, device and the ranks that share it."""
+
+    dtype: torch.dtype
+    device: torch.device
+    comm: Comm
+
+    def empty(self, *shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+
+class PackedLinear:
+    """Several linears of one input as one matrix (q, k, v; gate, up), split over the ranks by output."""
+
+    def __init__(self, place: Place, in_features: int, parts: Mapping[str, int], *, has_bias: bool) -> None:
+        """`parts` maps each Hugging Face name to its full number of outputs, which the ranks must divide."""
+        size, rank = place.comm.size, place.comm.rank
+        self.parts = {name: full // size for name, full in parts.items()}
+        self.weight = place.empty(sum(self.parts.values()), in_features)
+        self.bias = place.empty(self.weight.shape[0]) if has_bias else None
+        self._rank = rank
+        self._full = dict(parts)
+
+    def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
+        """A slot per part; `prefix` is put before each part's name."""
+        row, in_features = 0, self.weight.shape[1]
+        for name, num in self.parts.items():
+            full, start = self._full[name], self._rank * num
+            yield f"{prefix}{name}.weight", WeightSlot(self.weight[row : row + num], (full, in_features), 0, start)
+            if self.bias is not None:
+                yield f"{prefix}{name}.bias", WeightSlot(self.bias[row : row + num], (full,), 0, start)
+            row += num
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return op.linear(x, self.weight, self.bias)
+
+
+class RowLinear:
+    """A linear whose inputs are split over the ranks; every rank gets the whole output."""
+
+    def __init__(self, place: Place, in_features: int, out_features: int, *, has_bias: bool) -> None:
+        self._comm = place.comm
+        self._full = (out_features, in_features)
+        self.weight = place.empty(out_features, in_features // place.comm.size)
+        self.bias = place.empty(out_features) if has_bias else None
+
+    def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        start = self._comm.rank * self.weight.shape[1]
+        yield f"{name}.weight", WeightSlot(self.weight, self._full, 1, start)
+        if self.bias is not None:
+            yield f"{name}.bias", replicated(self.bias)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._comm.size == 1:
+            return op.linear(x, self.weight, self.bias)
+        out = self._comm.all_reduce(op.linear(x, self.weight, None))
+        return out if self.bias is None else out + self.bias
+
+
+class WholeLinear:
+    """A linear that every rank holds whole; no bias."""
+
+    def __init__(self, place: Place, in_features: int, out_features: int) -> None:
+        self.weight = place.empty(out_features, in_features)
+
+    def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
+        yield f"{name}.weight", replicated(self.weight)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return op.linear(x, self.weight, None)

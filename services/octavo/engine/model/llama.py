@@ -1,0 +1,233 @@
+"""Llama and the models built like it: Mistral, Qwen2, Qwen3, SmolLM2.
+
+Pre-norm decoder layers of rotary, grouped-query attention and a gated feed-forward.  The classes below `Llama` differ
+in the defaults of their configs, in biases, in norms of q and k, and in which layers attend through a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from octavo.engine.model import op
+from octavo.engine.model.activation import activation
+from octavo.engine.model.base import AttentionContext, CausalLM
+from octavo.engine.model.geometry import check_sizes, resolve_length
+from octavo.engine.model.linear import PackedLinear, Place, RowLinear
+from octavo.engine.model.rope import RopeTable, read_rope
+from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
+from octavo.engine.model.window import layer_groups
+from octavo.errors import InvalidInput
+
+PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Which Hugging Face linears each fused one holds, in order."""
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Which linears of a layer have a bias."""
+
+    qkv: bool
+    output: bool
+    mlp: bool
+
+
+class _Layer:
+    """One decoder layer of one rank."""
+
+    def __init__(self, place: Place, config: Mapping[str, Any], bias: Bias, *, has_qk_norm: bool) -> None:
+        hidden, ffn, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+        q, kv = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+        self._head_dim, self._eps = head_dim, config["rms_norm_eps"]
+        self._num_heads = config["num_attention_heads"] // place.comm.size
+        self._num_kv_heads = config["num_key_value_heads"] // place.comm.size
+        qkv_sizes = dict(zip(PACKED["qkv_proj"], (q, kv, kv), strict=True))
+        self.qkv_proj = PackedLinear(place, hidden, qkv_sizes, has_bias=bias.qkv)
+        self.o_proj = RowLinear(place, q, hidden, has_bias=bias.output)
+        self.gate_up_proj = PackedLinear(place, hidden, dict.fromkeys(PACKED["gate_up_proj"], ffn), has_bias=bias.mlp)
+        self.down_proj = RowLinear(place, ffn, hidden, has_bias=bias.mlp)
+        self.input_norm, self.mlp_norm = place.empty(hidden), place.empty(hidden)
+        self.q_norm = place.empty(head_dim) if has_qk_norm else None
+        self.k_norm = place.empty(head_dim) if has_qk_norm else None
+        self._act = None if config["hidden_act"] == "silu" else activation(config["hidden_act"], "hidden_act")
+
+    def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
+        yield f"{prefix}input_layernorm.weight", replicated(self.input_norm)
+        yield from self.qkv_proj.slots(f"{prefix}self_attn.")
+        if self.q_norm is not None and self.k_norm is not None:
+            yield f"{prefix}self_attn.q_norm.weight", replicated(self.q_norm)
+            yield f"{prefix}self_attn.k_norm.weight", replicated(self.k_norm)
+        yield from self.o_proj.slots(f"{prefix}self_attn.o_proj")
+        yield f"{prefix}post_attention_layernorm.weight", replicated(self.mlp_norm)
+        yield from self.gate_up_proj.slots(f"{prefix}mlp.")
+        yield from self.down_proj.slots(f"{prefix}mlp.down_proj")
+
+    def attend(
+        self, index: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attention: AttentionContext
+    ) -> torch.Tensor:
+        num_rows, num_heads, num_kv_heads = x.shape[0], self._num_heads, self._num_kv_heads
+        qkv = self.qkv_proj(x).view(num_rows, num_heads + 2 * num_kv_heads, self._head_dim)
+        qk, v = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split((num_heads, num_kv_heads), dim=1)
+            q, k = op.rms_norm(q, self.q_norm, self._eps), op.rms_norm(k, self.k_norm, self._eps)
+            qk = torch.cat((q, k), dim=1)
+        q, k = op.rope(qk, cos, sin).split((num_heads, num_kv_heads), dim=1)
+        return self.o_proj(attention(index, q, k, v).reshape(num_rows, num_heads * self._head_dim))
+
+    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate_up = self.gate_up_proj(x)
+        if self._act is None:
+            return self.down_proj(op.silu_mul(gate_up))
+        gate, up = gate_up.chunk(2, dim=-1)
+        return self.down_proj(self._act(gate) * up)
+
+    def __call__(
+        self, index: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attention: AttentionContext
+    ) -> torch.Tensor:
+        x = x + self.attend(index, op.rms_norm(x, self.input_norm, self._eps), cos, sin, attention)
+        return x + self.feed_forward(op.rms_norm(x, self.mlp_norm, self._eps))
+
+
+class LlamaForCausalLM(CausalLM):
+    """Llama (and SmolLM2), from a Hugging Face config."""
+
+    defaults: ClassVar[dict[str, Any]] = {}
+    has_qk_norm: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        place: Place,
+        max_model_len: int = 0,
+        rope_scaling: Mapping[str, Any] | str | None = None,
+    ) -> None:
+        """`max_model_len` 0 means the model's own limit.  Raises `InvalidInput` when the config cannot be served."""
+        config = self.complete(config)
+        problems = check_sizes(config, place.comm.size)
+        if problems:
+            raise InvalidInput.of(problems)
+        rope = read_rope(config, config["head_dim"], rope_scaling)
+        self.vocab_size = config["vocab_size"]
+        self.num_heads = config["num_attention_heads"] // place.comm.size
+        self.num_kv_heads = config["num_key_value_heads"] // place.comm.size
+        self.head_dim = config["head_dim"]
+        self.max_position = resolve_length(max_model_len, rope.max_position)
+        self.groups = layer_groups(self.windows(config), self.max_position)
+        self._eps = config["rms_norm_eps"]
+        self._rope = RopeTable(rope, self.max_position, place.dtype, place.device)
+        bias = self.biases(config)
+        self._embedding = place.empty(self.vocab_size, config["hidden_size"])
+        self._layers = [
+            _Layer(place, config, bias, has_qk_norm=self.has_qk_norm) for _ in range(config["num_hidden_layers"])
+        ]
+        self._norm = place.empty(config["hidden_size"])
+        self._is_tied = bool(config["tie_word_embeddings"])
+        self._head = self._embedding if self._is_tied else place.empty(self.vocab_size, config["hidden_size"])
+        self.weights = WeightTable(self._slots(), "model.")
+        self.weights.ignore("rotary_emb.inv_freq", *(["lm_head.weight"] if self._is_tied else []))
+
+    @classmethod
+    def complete(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The config with everything that a checkpoint may leave out."""
+        base = {
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": False,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "max_position_embeddings": 2048,
+        }
+        full = {**base, **cls.defaults, **config}
+        if full.get("num_key_value_heads") is None:
+            full["num_key_value_heads"] = full["num_attention_heads"]
+        if full.get("head_dim") is None:
+            full["head_dim"] = full["hidden_size"] // full["num_attention_heads"]
+        return full
+
+    @classmethod
+    def biases(cls, config: Mapping[str, Any]) -> Bias:
+        return Bias(bool(config["attention_bias"]), bool(config["attention_bias"]), bool(config["mlp_bias"]))
+
+    @classmethod
+    def windows(cls, config: Mapping[str, Any]) -> list[int]:
+        """Per layer, how many tokens (its own included) a token attends to; 0 means all."""
+        return [0] * config["num_hidden_layers"]
+
+    def _slots(self) -> Iterator[tuple[str, WeightSlot]]:
+        yield "model.embed_tokens.weight", replicated(self._embedding)
+        for index, layer in enumerate(self._layers):
+            yield from layer.slots(f"model.layers.{index}.")
+        yield "model.norm.weight", replicated(self._norm)
+        if not self._is_tied:
+            yield "lm_head.weight", replicated(self._head)
+
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: AttentionContext,
+        beat: Callable[[], None],
+    ) -> torch.Tensor:
+        x = F.embedding(token_ids, self._embedding)
+        cos, sin = self._rope.at(positions)
+        for index, layer in enumerate(self._layers):
+            x = layer(index, x, cos, sin, attention)
+            beat()
+        return op.rms_norm(x, self._norm, self._eps)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return op.linear(hidden, self._head, None).float()
+
+
+class MistralForCausalLM(LlamaForCausalLM):
+    """Mistral: no biases; every layer attends through `sliding_window` when the config has one."""
+
+    defaults: ClassVar[dict[str, Any]] = {"num_key_value_heads": 8, "sliding_window": 4096}
+
+    @classmethod
+    def biases(cls, config: Mapping[str, Any]) -> Bias:
+        return Bias(False, False, False)
+
+    @classmethod
+    def windows(cls, config: Mapping[str, Any]) -> list[int]:
+        return [config["sliding_window"] or 0] * config["num_hidden_layers"]
+
+
+class Qwen2ForCausalLM(LlamaForCausalLM):
+    """Qwen2 and Qwen2.5: q, k and v have biases; upper layers may attend through a window."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "max_position_embeddings": 32768,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    }
+
+    @classmethod
+    def biases(cls, config: Mapping[str, Any]) -> Bias:
+        return Bias(True, False, False)
+
+    @classmethod
+    def windows(cls, config: Mapping[str, Any]) -> list[int]:
+        num_layers = config["num_hidden_layers"]
+        window = (config["sliding_window"] or 0) if config["use_sliding_window"] else 0
+        kinds = config.get("layer_types")
+        if kinds:
+            return [window if kind == "sliding_attention" else 0 for kind in kinds]
+        return [window if index >= config["max_window_layers"] else 0 for index in range(num_layers)]
+
+
+class Qwen3ForCausalLM(Qwen2ForCausalLM):
+    """Qwen3: RMS norms over each head of q and k; biases only if the config says so."""
+
+    defaults: ClassVar[dict[str, Any]] = {**Qwen2ForCausalLM.defaults, "head_dim": 128}
+    has_qk_norm: ClassVar[bool] = True
+
+    @classmethod
+    def biases(cls, config: Mapping[str, Any]) -> Bias:
+        return Bias(bool(config["attention_bias"]), bool(config["attention_bias"]), False)
