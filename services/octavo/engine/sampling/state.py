@@ -15,8 +15,8 @@ class SamplerState:
     """One sequence's settings and the facts of its history that they refer to.
 
     Built from the ids known at admission (so a resumed or preempted sequence gets the same state as one that never
-    stopped) and told each further output by `append`.  Ids outside the vocabulary are left out, so that no settings make
-    `sample` raise.
+    stopped) and told each further output by `append`.  Ids outside the vocabulary are left out, so that no settings can
+    make `sample` raise.
     """
 
     def __init__(
