@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from octavo.errors import InvalidInput, Problem, TooLong, show
 from octavo.sampling_params import SamplingParams
 
@@ -43,3 +45,24 @@ def check_prompt(
             f"at most {max_model_len - num_prompt} fit in the context of {max_model_len} tokens",
             param="max_tokens",
         )
+
+
+def check_types(params: SamplingParams) -> SamplingParams:
+    """`params` with every field of its declared type, where a caller's code wrote something close to it.
+
+    A stop string may stand for a list of one, lists for tuples, integers for floats.  Raises `InvalidInput` that lists
+    the fields of any other type.
+    """
+    values: dict[str, object] = {}
+    problems: list[Problem] = []
+    for item in msgspec.structs.fields(SamplingParams):
+        value = getattr(params, item.name)
+        if item.name == "stop":
+            value = () if value is None else (value,) if isinstance(value, str) else value
+        try:
+            values[item.name] = msgspec.convert(value, item.type)
+        except msgspec.ValidationError as error:
+            problems.append(Problem(item.name, show(value), str(error)))
+    if problems:
+        raise InvalidInput.of(problems)
+    return SamplingParams(**values)  # type: ignore[arg-type]  # each value was converted to its field's type

@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 from octavo import faults
-from octavo.engine.protocol import EngineProtocol
+from octavo.engine.protocol import StepEngine
 from octavo.errors import InternalError, OctavoError
 from octavo.request import FINISH_ERROR, Emission, Request
 from octavo.wire.message import (
@@ -30,8 +30,8 @@ STALLED_POLL_S = 0.02
 STATES_EVERY_S = 0.25
 
 
-class LoopEngine(EngineProtocol, Protocol):
-    """What the loop needs beyond `EngineProtocol` (`octavo.engine.core.EngineCore` has it)."""
+class LoopEngine(StepEngine, Protocol):
+    """What the loop needs beyond `StepEngine` (`octavo.engine.core.EngineCore` has it)."""
 
     def abort_request(
         self, request_id: str, sequences: list[int] | None = None, attempt: int | None = None

@@ -9,18 +9,26 @@ from octavo.request import Emission, Request
 
 @runtime_checkable
 class EngineProtocol(Protocol):
-    """Add requests, step, collect emissions.  Errors of one request arrive as its last emission, never as a raise."""
+    """Take requests and abort them.  Errors of one request end that request, and are never raised to others.
 
-    def add_request(self, request: Request) -> None:
-        """Queue a request.  Idempotent by (request id, attempt); raises a typed error when it can never run."""
+    `EngineCore`, `LLMEngine` and `AsyncLLM` satisfy it.
+    """
+
+    def add_request(self, request: Request, /) -> object:
+        """Queue a request; raises a typed error when it can never run."""
         ...
 
-    def abort_request(self, request_id: str, sequences: list[int] | None = None) -> None:
+    def abort_request(self, request_id: str, sequences: list[int] | None = None) -> object:
         """End a request, or some of its sequences; their blocks are free when this step's reads end."""
         ...
+
+    def has_unfinished_requests(self) -> bool: ...
+
+
+@runtime_checkable
+class StepEngine(EngineProtocol, Protocol):
+    """An engine that its owner drives; `add_request` is idempotent by (request id, attempt)."""
 
     def step(self) -> list[Emission]:
         """Run one step (or nothing) and return what it put out."""
         ...
-
-    def has_unfinished_requests(self) -> bool: ...

@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.errors import InvalidInput, TooLong
-from octavo.request_check import check_prompt
+from octavo.request_check import check_prompt, check_types
 from octavo.sampling_params import SamplingParams
 
 
@@ -43,3 +43,15 @@ def test_max_tokens_beyond_the_context_says_how_many_fit():
 def test_all_problems_are_listed_at_once():
     with pytest.raises(InvalidInput, match=r"temperature.*prompt\[0\]"):
         check([-5], temperature=-1.0)
+
+
+def test_values_close_to_their_type_are_brought_into_it():
+    params = check_types(SamplingParams(stop="END", temperature=1, stop_token_ids=[3], logit_bias={4: 1}))
+    assert (params.stop, params.stop_token_ids, params.logit_bias) == (("END",), (3,), {4: 1.0})
+    assert isinstance(params.temperature, float)
+    assert check_types(params) == params
+
+
+def test_values_of_a_wrong_type_are_listed_by_field():
+    with pytest.raises(InvalidInput, match=r"temperature: got 'hot'.*max_tokens: got 1.5"):
+        check_types(SamplingParams(temperature="hot", max_tokens=1.5))

@@ -1,0 +1,82 @@
+"""`Frontend`: from what a caller asks to a `Request`, the part that `LLM`, `AsyncLLM` and `LLMEngine` share."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import InvalidInput
+from octavo.llm.prompt import Prompt, read_prompt
+from octavo.request import Request, SequenceInput
+from octavo.request_check import check_prompt, check_types
+from octavo.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from octavo.hub.generation import GenerationDefaults
+    from octavo.text.tokenizer import Tokenizer
+
+SEED_BITS = 64
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked request, and the prompt's text where there was one."""
+
+    request: Request
+    prompt: str | None
+
+
+class Frontend:
+    """Tokenizes, fills in and checks.  Holds no state of requests; safe to use from several threads."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        defaults: GenerationDefaults,
+        *,
+        vocab_size: int,
+        max_model_len: int,
+        draw_seed: Callable[[], int] = lambda: secrets.randbits(SEED_BITS),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.defaults = defaults
+        self.vocab_size = vocab_size
+        self.max_model_len = max_model_len
+        self._draw_seed = draw_seed
+
+    def default_params(self) -> SamplingParams:
+        """The sampling parameters of a request that gives none: the model's generation config over the defaults."""
+        return self.defaults.apply({})
+
+    def prepare(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int = 0, field: str = "prompt"
+    ) -> Prepared:
+        """The request for one prompt.  Raises `InvalidInput` (or `TooLong`) when it can never run."""
+        params = check_types(params)
+        parts = read_prompt(prompt, field)
+        token_ids = parts.token_ids
+        if token_ids is None:
+            token_ids = self.tokenizer.encode(parts.text or "")
+        params = self._fill_in(params)
+        check_prompt(token_ids, params, vocab_size=self.vocab_size, max_model_len=self.max_model_len, field=field)
+        sequences = [SequenceInput(index) for index in range(params.n)]
+        request = Request(request_id, 0, token_ids, params, sequences, priority=priority)
+        return Prepared(request, parts.text)
+
+    def render(self, messages: list[dict[str, Any]], *, chat_template: str | None = None, **options: Any) -> Prompt:
+        """The prompt of a conversation by the model's chat template; `options` go to the template."""
+        from octavo.text.template import ChatTemplate
+
+        source = chat_template or self.tokenizer.chat_template
+        if not source:
+            raise InvalidInput("messages: this model has no chat template; give chat_template", param="chat_template")
+        text = ChatTemplate(source, self.tokenizer).render(messages, **options)
+        return {"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)}
+
+    def _fill_in(self, params: SamplingParams) -> SamplingParams:
+        limit = self.defaults.max_new_tokens
+        if limit is not None and (params.max_tokens is None or params.max_tokens > limit):
+            params = params.replace(max_tokens=limit)
+        return params if params.seed is not None else params.replace(seed=self._draw_seed())

@@ -1,0 +1,131 @@
+"""`LLMEngine`: an engine in this process that the caller steps."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from octavo.errors import InvalidInput
+from octavo.llm.args import EngineArgs
+from octavo.llm.frontend import Frontend, Prepared
+from octavo.llm.output import RequestOutput
+from octavo.llm.prompt import Prompt
+from octavo.llm.reply import Reply
+from octavo.request import Request
+from octavo.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from octavo.engine.core import EngineCore
+    from octavo.kv.record import WorkerRecord
+    from octavo.wire.message import EngineStats
+
+
+class LLMEngine:
+    """Owns an `EngineCore` and the replies of its live requests.  Not thread-safe: one thread calls everything."""
+
+    def __init__(self, core: EngineCore, record: WorkerRecord, frontend: Frontend) -> None:
+        self.core = core
+        self.record = record
+        self.frontend = frontend
+        self._replies: dict[str, Reply] = {}
+        self._attempts = itertools.count(1)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> LLMEngine:
+        """Resolve the model, load it and build the engine.  Raises typed errors that name the setting at fault."""
+        from octavo.engine.build import build_engine
+        from octavo.hub.generation import GenerationDefaults
+        from octavo.hub.resolve import resolve_model
+        from octavo.text.tokenizer import load_tokenizer
+
+        config = engine_args.config
+        model = config.model
+        files = resolve_model(
+            model.model,
+            tokenizer=model.tokenizer,
+            revision=model.revision,
+            generation_config=model.generation_config,
+            load_format=model.load_format,
+        )
+        tokenizer = load_tokenizer(files)
+        defaults = GenerationDefaults.from_files(files)
+        core, record = build_engine(config, files)
+        frontend = Frontend(tokenizer, defaults, vocab_size=record.vocab_size, max_model_len=record.max_sequence_tokens)
+        return cls(core, record, frontend)
+
+    def add_request(
+        self, request: str | Request, prompt: Prompt | None = None, params: SamplingParams | None = None
+    ) -> None:
+        """Queue a request: an id, a prompt and sampling parameters; or a `Request` made elsewhere.
+
+        Raises `InvalidInput` for one that can never run or an id that is live, `Busy` when the queue is full.
+        """
+        if isinstance(request, Request):
+            self.add_prepared(Prepared(request, None))
+            return
+        if prompt is None:
+            raise InvalidInput("prompt: got None; a request id needs a prompt", param="prompt")
+        self.add_prepared(self.frontend.prepare(request, prompt, params or self.frontend.default_params()))
+
+    def add_prepared(self, prepared: Prepared) -> None:
+        """Queue a request that `frontend.prepare` made."""
+        request_id = prepared.request.request_id
+        if request_id in self._replies:
+            raise InvalidInput(f"request_id: got {request_id!r}; it is in use by a live request", param="request_id")
+        # The core knows a request by (id, attempt) for a while after its end: a new number lets ids be used again.
+        request = msgspec.structs.replace(prepared.request, attempt=next(self._attempts))
+        reply = Reply(Prepared(request, prepared.prompt), self.frontend.tokenizer)
+        self.core.add_request(request)
+        self._replies[request_id] = reply
+
+    def abort_request(self, request_id: str, sequences: list[int] | None = None) -> RequestOutput | None:
+        """End a request, or some of its sequences; its last output, or None for an id that is not live."""
+        reply = self._replies.get(request_id)
+        if reply is None:
+            return None
+        self.core.abort_request(request_id, sequences)
+        reply.abort(sequences)
+        if reply.is_finished:
+            del self._replies[request_id]
+        return reply.output()
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step; the cumulative output of every request that it added to, a finished one for the last time."""
+        return [reply.output() for reply in self.step_replies()]
+
+    def step_replies(self) -> list[Reply]:
+        """As `step`, but the replies themselves, so that a caller copies only what it needs."""
+        touched: dict[str, Reply] = {}
+        for emission in self.core.step(time.time()):
+            reply = self._replies.get(emission.request_id)
+            if reply is None or reply.attempt != emission.attempt:
+                continue
+            if reply.push(emission):
+                self.core.abort_request(emission.request_id, [emission.sequence])
+            touched[emission.request_id] = reply
+        for request_id, reply in touched.items():
+            if reply.is_finished:
+                del self._replies[request_id]
+        return list(touched.values())
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self._replies) or self.core.has_unfinished_requests()
+
+    def live_request_ids(self) -> list[str]:
+        return list(self._replies)
+
+    def stats(self) -> EngineStats:
+        """Gauges and counters of the engine."""
+        return self.core.stats()
+
+    def get_tokenizer(self) -> Any:
+        return self.frontend.tokenizer
+
+    def close(self) -> None:
+        """Abort what is live and release the device.  May be called again."""
+        for request_id in self.live_request_ids():
+            self.abort_request(request_id)
+        self.core.close()

@@ -1,0 +1,115 @@
+"""`Reply`: one request's growing answer, from emissions to text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from octavo.errors import ErrorDetail
+from octavo.llm.frontend import Prepared
+from octavo.llm.output import CompletionOutput, Logprob, RequestOutput
+from octavo.request import Emission, TokenLogprobs
+from octavo.text.output import OutputAssembler
+
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
+
+
+class Reply:
+    """Takes the emissions of one request and gives cumulative outputs.
+
+    The caller aborts the sequences that `push` reports as stopped by a stop string.
+    """
+
+    def __init__(self, prepared: Prepared, tokenizer: Tokenizer) -> None:
+        request = prepared.request
+        self.request_id = request.request_id
+        self.attempt = request.attempt
+        self._prepared = prepared
+        self._tokenizer = tokenizer
+        has_logprobs = request.params.logprobs is not None
+        self._assemblers = {s.index: OutputAssembler(tokenizer, request.params) for s in request.sequences}
+        self._outputs = {
+            s.index: CompletionOutput(
+                s.index,
+                "",
+                [],
+                logprobs=[] if has_logprobs else None,
+                cumulative_logprob=0.0 if has_logprobs else None,
+            )
+            for s in request.sequences
+        }
+        self._num_cached_tokens = 0
+        self._error: ErrorDetail | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return all(output.is_finished for output in self._outputs.values())
+
+    def push(self, emission: Emission) -> bool:
+        """Take one emission; True when a stop string ended its sequence while the engine still runs it."""
+        output = self._outputs[emission.sequence]
+        if output.is_finished:
+            return False
+        if emission.num_cached_tokens >= 0:
+            self._num_cached_tokens = max(self._num_cached_tokens, emission.num_cached_tokens)
+        if emission.error is not None:
+            self._error = emission.error
+        delta = self._assemblers[emission.sequence].push(emission)
+        output.text += delta.text
+        output.token_ids += delta.token_ids
+        for token_id, logprobs in zip(delta.token_ids, delta.logprobs or (), strict=False):
+            self._add_logprobs(output, token_id, logprobs)
+        output.finish_reason = delta.finish_reason
+        output.stop_reason = delta.stop_reason
+        return output.is_finished and emission.finish_reason is None
+
+    def fail(self, error: ErrorDetail) -> None:
+        """End every open sequence with `error`."""
+        self._error = error
+        self._end_open("error")
+
+    def abort(self, sequences: list[int] | None = None) -> None:
+        """End the open sequences (or those named) as aborted."""
+        self._end_open("abort", sequences)
+
+    def output(self) -> RequestOutput:
+        """A copy of what there is so far."""
+        outputs = [
+            CompletionOutput(
+                o.index,
+                o.text,
+                list(o.token_ids),
+                None if o.logprobs is None else list(o.logprobs),
+                o.finish_reason,
+                o.stop_reason,
+                o.cumulative_logprob,
+            )
+            for o in self._outputs.values()
+        ]
+        prompt_token_ids = self._prepared.request.prompt_token_ids
+        return RequestOutput(
+            self.request_id,
+            self._prepared.prompt,
+            prompt_token_ids,
+            outputs,
+            self._num_cached_tokens,
+            self.is_finished,
+            self._error,
+        )
+
+    def _end_open(self, reason: str, sequences: list[int] | None = None) -> None:
+        for index, output in self._outputs.items():
+            if not output.is_finished and (sequences is None or index in sequences):
+                output.finish_reason = reason
+
+    def _add_logprobs(self, output: CompletionOutput, token_id: int, logprobs: TokenLogprobs) -> None:
+        if output.logprobs is None or output.cumulative_logprob is None:
+            return
+        piece = self._tokenizer.piece
+        found = {
+            other: Logprob(value, rank, piece(other))
+            for rank, (other, value) in enumerate(zip(logprobs.top_ids, logprobs.top_logprobs, strict=True), 1)
+        }
+        found[token_id] = Logprob(logprobs.logprob, logprobs.rank, piece(token_id))
+        output.logprobs.append(found)
+        output.cumulative_logprob += logprobs.logprob
