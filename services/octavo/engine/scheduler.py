@@ -120,6 +120,7 @@ class Scheduler:
         self._plan_running(draft)
         if len(self._waiting) and not draft.is_short:
             self._plan_waiting(draft)
+        self._last_num_tokens = 0
         if not draft.work:
             return None
         self._next_step += 1

@@ -9,6 +9,7 @@ from octavo.engine.waiting import POLICIES
 from octavo.errors import InvalidInput, Problem, TooLong, show
 from octavo.kv.layout import BLOCK_SIZES, KVLayout
 from octavo.request import Request
+from octavo.request_check import check_prompt
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class SchedulerSpec:
     """Sizes and rules of one engine.
 
     `num_blocks` is the pool that all groups share; `max_model_len` the model's context in tokens;
-    `max_num_batched_tokens` the budget of a step; `vocab_size` 0 leaves token ids unchecked.
+    `max_num_batched_tokens` the budget of a step in tokens.
     """
 
     num_blocks: int
@@ -25,12 +26,12 @@ class SchedulerSpec:
     max_num_batched_tokens: int
     max_num_seqs: int
     max_num_waiting: int
+    vocab_size: int
     policy: str = "fcfs"
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = True
     num_groups: int = 1
     eos_token_ids: frozenset[int] = frozenset()
-    vocab_size: int = 0
     model_revision: str = ""
 
     @classmethod
@@ -71,7 +72,7 @@ class SchedulerSpec:
     def problems(self) -> list[Problem]:
         """Everything wrong with these limits."""
         out = []
-        for name in ("num_groups", "max_model_len", "max_num_batched_tokens", "max_num_seqs"):
+        for name in ("num_groups", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "vocab_size"):
             if getattr(self, name) < 1:
                 out.append(Problem(name, show(getattr(self, name)), "must be at least 1"))
         if self.max_num_waiting < 0:
@@ -99,37 +100,26 @@ class SchedulerSpec:
 
     def check_request(self, request: Request) -> None:
         """Raise `InvalidInput` or `TooLong` when `request` can never run here."""
-        request.params.check(self.vocab_size or None)
-        num_prompt = len(request.prompt_token_ids)
-        if not num_prompt:
-            raise InvalidInput("prompt: got no tokens; at least one", param="prompt")
+        prompt, params = request.prompt_token_ids, request.params
+        check_prompt(prompt, params, vocab_size=self.vocab_size, max_model_len=self.max_model_len)
         indexes = [branch.index for branch in request.sequences]
         if not indexes or len(set(indexes)) < len(indexes) or min(indexes) < 0:
             raise InvalidInput(f"sequences: got indexes {indexes}; at least one, each once", param="sequences")
-        self._check_ids("prompt", request.prompt_token_ids)
         for branch in request.sequences:
-            self._check_ids("sequences.output_token_ids", branch.output_token_ids)
-        self._check_length(request)
-
-    def _check_length(self, request: Request) -> None:
-        num_prompt, max_tokens = len(request.prompt_token_ids), request.params.max_tokens
+            ids = branch.output_token_ids
+            if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
+                raise InvalidInput(
+                    f"sequences[{branch.index}].output_token_ids: got ids from {min(ids)} to {max(ids)}; "
+                    f"must be token ids from 0 to {self.vocab_size - 1}",
+                    param="sequences",
+                )
         num_outputs = max(len(branch.output_token_ids) for branch in request.sequences)
+        num_wanted = max(num_outputs, 1 if params.max_tokens is None else params.max_tokens)
         limit = self.max_sequence_tokens
-        what = "context" if limit == self.max_model_len else "KV pool"
-        if num_prompt >= limit or num_prompt + num_outputs > limit:
+        if len(prompt) + num_wanted > limit:
             raise TooLong(
-                f"prompt: got {num_prompt + num_outputs} tokens; the {what} holds {limit}, output included",
+                f"prompt and output: got {len(prompt)} + {num_wanted} tokens; at most {limit} fit: the context holds "
+                f"{self.max_model_len}, the KV pool {self.num_blocks} blocks of {self.block_size} "
+                f"for {self.num_groups} group(s)",
                 param="prompt",
             )
-        if max_tokens is not None and num_prompt + max_tokens > limit:
-            raise TooLong(
-                f"max_tokens: got {max_tokens} after a prompt of {num_prompt}; the {what} holds {limit} tokens, "
-                f"so at most {limit - num_prompt}",
-                param="max_tokens",
-            )
-
-    def _check_ids(self, field: str, token_ids: list[int]) -> None:
-        if token_ids and (min(token_ids) < 0 or (self.vocab_size and max(token_ids) >= self.vocab_size)):
-            bad = next(t for t in token_ids if t < 0 or (self.vocab_size and t >= self.vocab_size))
-            allowed = f"from 0 to {self.vocab_size - 1}" if self.vocab_size else "not negative"
-            raise InvalidInput(f"{field}: got token id {bad}; must be {allowed}", param=field)
