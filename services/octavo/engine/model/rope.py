@@ -199,19 +199,31 @@ def attention_scale(spec: RopeSpec) -> float:
     return scale(mscale) / scale(all_dim) if mscale and all_dim else scale(1.0)
 
 
+_CHUNK = 128
+
+
+def _turned(spec: RopeSpec, start: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [_CHUNK, head_dim] of the positions from `start` on."""
+    positions = torch.arange(start, start + _CHUNK)
+    frequencies = _dynamic(spec, positions) if spec.kind == "dynamic" else _FREQUENCIES[spec.kind](spec)
+    angles = (positions.to(torch.float32)[:, None] * frequencies).repeat(1, 2)
+    scale = attention_scale(spec)
+    return angles.cos() * scale, angles.sin() * scale
+
+
 class RopeTable:
     """Cosines and sines of every position, computed in float32 and kept in `dtype`: [max_len, head_dim] each.
 
-    The two halves of a row are equal: dimension i turns with dimension i + head_dim / 2.
+    The two halves of a row are equal: dimension i turns with dimension i + head_dim / 2.  A row's bits do not depend
+    on `max_len` or the number of threads: torch computes the ends of a tensor, and of each thread's share, by another
+    code path than the rest, so rows are always computed in tensors of one shape, too small to be shared out.
     """
 
     def __init__(self, spec: RopeSpec, max_len: int, dtype: torch.dtype, device: torch.device) -> None:
-        positions = torch.arange(max_len)
-        frequencies = _dynamic(spec, positions) if spec.kind == "dynamic" else _FREQUENCIES[spec.kind](spec)
-        angles = (positions.to(torch.float32)[:, None] * frequencies).repeat(1, 2)
-        scale = attention_scale(spec)
-        self.cos = (angles.cos() * scale).to(device, dtype)
-        self.sin = (angles.sin() * scale).to(device, dtype)
+        self.spec = spec
+        chunks = [_turned(spec, start) for start in range(0, max_len, _CHUNK)]
+        cos, sin = (torch.cat(parts)[:max_len] for parts in zip(*chunks, strict=True))
+        self.cos, self.sin = cos.to(device, dtype), sin.to(device, dtype)
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [num_tokens, head_dim] of positions [num_tokens]."""
