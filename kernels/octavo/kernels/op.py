@@ -1,0 +1,105 @@
+"""The ops of a layer whose rows have the same bits in every batch: linear, norms, rope, activations.
+
+Rows are the first dimension, [num_rows, ...].  Torch's own CPU operations keep a row's bits as long as three things
+are avoided, each of which was measured to break them: a matrix product of one row (it takes another kernel), float32
+products through `F.linear` (the BLAS cuts the sum over K by the number of rows and threads), and activations whose
+vectorised loop ends in a scalar tail (a row in the tail rounds differently).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+_ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
+_BLAS_ROWS = 16
+_TAIL = 64
+_GRAIN = 32768
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x [num_rows, in] times weight [out, in], plus bias [out] → [num_rows, out], in x's dtype.
+
+    On CPU through oneDNN, with at least two rows: its result for a row is the same for every number of rows from 2 on
+    and for any number of threads.  Without oneDNN rows are padded for the BLAS, which is the same less often.
+    """
+    num_rows = x.shape[0]
+    if x.device.type != "cpu" or num_rows == 0:
+        return F.linear(x, weight, bias)
+    if _HAS_ONEDNN and x.dtype in _ONEDNN_DTYPES:
+        if num_rows == 1:
+            return _onednn(torch.cat((x, x)), weight, bias)[:1]
+        return _onednn(x, weight, bias)
+    missing = -num_rows % _BLAS_ROWS
+    return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:num_rows]
+
+
+def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x [..., n] over the root of its mean square, times weight [n]; statistics in float32."""
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    """x [..., n] with mean 0 and variance 1, times weight [n], plus bias [n]; statistics in float32."""
+    return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate x [num_rows, num_heads, head_dim] by cos and sin [num_rows, head_dim] (both halves of a row equal).
+
+    Dimension i turns with dimension i + head_dim / 2.
+    """
+    half = x.shape[-1] // 2
+    cos, sin = cos[:, None, :half], sin[:, None, :half]
+    left, right = x[..., :half], x[..., half:]
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    torch.sub(left * cos, right * sin, out=out[..., :half])
+    torch.add(right * cos, left * sin, out=out[..., half:])
+    return out
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """[num_rows, 2 n], the gate first → silu(gate) · up, [num_rows, n]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return silu(gate).mul_(up)
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    """x · sigmoid(x) of x [num_rows, n]."""
+    if x.device.type != "cpu" or _has_no_tail(x):
+        return F.silu(x)
+    y = x.float()
+    return (y / (1 + (-y).exp())).to(x.dtype)
+
+
+def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """GELU of x [num_rows, n]; rows are padded so that none is in a loop's tail."""
+    if x.device.type != "cpu" or _has_no_tail(x):
+        return F.gelu(x, approximate=approximate)
+    return torch.cat([F.gelu(F.pad(row, (0, -row.shape[1] % _TAIL)), approximate=approximate) for row in x.split(1)])[
+        :, : x.shape[1]
+    ]
+
+
+def relu(x: torch.Tensor) -> torch.Tensor:
+    """max(x, 0): exact in every loop."""
+    return F.relu(x)
+
+
+def _has_no_tail(x: torch.Tensor) -> bool:
+    """Whether no thread's share of an elementwise loop over x ends within a vector.
+
+    Torch cuts the elements into equal shares of at least `_GRAIN`; a vectorised pass takes up to `_TAIL` at a time.
+    """
+    if x.shape[-1] % _TAIL:
+        return False
+    num = x.numel()
+    if num <= _GRAIN:
+        return True
+    shares = min(torch.get_num_threads(), -(-num // _GRAIN))
+    return -(-num // shares) % _TAIL == 0
