@@ -8,6 +8,9 @@ vectorised loop ends in a scalar tail (a row in the tail rounds differently).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -71,19 +74,12 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 def silu(x: torch.Tensor) -> torch.Tensor:
     """x · sigmoid(x) of x [num_rows, n]."""
-    if x.device.type != "cpu" or _has_no_tail(x):
-        return F.silu(x)
-    y = x.float()
-    return (y / (1 + (-y).exp())).to(x.dtype)
+    return _without_tail(F.silu, x)
 
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """GELU of x [num_rows, n]; rows are padded so that none is in a loop's tail."""
-    if x.device.type != "cpu" or _has_no_tail(x):
-        return F.gelu(x, approximate=approximate)
-    return torch.cat([F.gelu(F.pad(row, (0, -row.shape[1] % _TAIL)), approximate=approximate) for row in x.split(1)])[
-        :, : x.shape[1]
-    ]
+    """GELU of x [num_rows, n]; `approximate` is `none` or `tanh`."""
+    return _without_tail(partial(F.gelu, approximate=approximate), x)
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:
@@ -91,15 +87,28 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     return F.relu(x)
 
 
-def _has_no_tail(x: torch.Tensor) -> bool:
-    """Whether no thread's share of an elementwise loop over x ends within a vector.
+def _without_tail(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """An elementwise `function` of x [num_rows, n], called such that no element falls into a loop's scalar tail."""
+    if x.device.type != "cpu" or (x.shape[1] % _TAIL == 0 and _has_no_tail(x.numel())):
+        return function(x)
+    num_rows, width = x.shape
+    x = F.pad(x, (0, -width % _TAIL))
+    num_first = num_rows
+    while num_first and not _has_no_tail(num_first * x.shape[1]):
+        num_first -= 1
+    if num_first == num_rows:
+        return function(x)[:, :width]
+    if num_first:
+        parts = [function(x[:num_first]), _without_tail(function, x[num_first:])]
+    else:
+        parts = [function(piece) for piece in x.reshape(-1).split(_GRAIN)]
+    return torch.cat(parts).view(num_rows, -1)[:, :width]
+
+
+def _has_no_tail(num_elements: int) -> bool:
+    """Whether no thread's share of an elementwise loop ends within a vector, given rows of whole vectors.
 
     Torch cuts the elements into equal shares of at least `_GRAIN`; a vectorised pass takes up to `_TAIL` at a time.
     """
-    if x.shape[-1] % _TAIL:
-        return False
-    num = x.numel()
-    if num <= _GRAIN:
-        return True
-    shares = min(torch.get_num_threads(), -(-num // _GRAIN))
-    return -(-num // shares) % _TAIL == 0
+    shares = min(torch.get_num_threads(), -(-num_elements // _GRAIN)) or 1
+    return -(-num_elements // shares) % _TAIL == 0
