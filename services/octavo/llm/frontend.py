@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import InvalidInput
 from octavo.llm.prompt import Prompt, read_prompt
 from octavo.request import Request, SequenceInput
 from octavo.request_check import check_prompt, check_types
@@ -15,6 +14,7 @@ from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.hub.generation import GenerationDefaults
+    from octavo.text.template import ChatTemplate
     from octavo.text.tokenizer import Tokenizer
 
 SEED_BITS = 64
@@ -29,7 +29,7 @@ class Prepared:
 
 
 class Frontend:
-    """Tokenizes, fills in and checks.  Holds no state of requests; safe to use from several threads."""
+    """Tokenizes, fills in and checks.  Holds no state of requests."""
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class Frontend:
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
         self._draw_seed = draw_seed
+        self._source: str | None = None
+        self._compiled: ChatTemplate | None = None
 
     def default_params(self) -> SamplingParams:
         """The sampling parameters of a request that gives none: the model's generation config over the defaults."""
@@ -67,13 +69,16 @@ class Frontend:
 
     def render(self, messages: list[dict[str, Any]], *, chat_template: str | None = None, **options: Any) -> Prompt:
         """The prompt of a conversation by the model's chat template; `options` go to the template."""
+        template = self._template(chat_template or self.tokenizer.chat_template)
+        text = template.render(messages, **options)
+        return {"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)}
+
+    def _template(self, source: str | None) -> ChatTemplate:
         from octavo.text.template import ChatTemplate
 
-        source = chat_template or self.tokenizer.chat_template
-        if not source:
-            raise InvalidInput("messages: this model has no chat template; give chat_template", param="chat_template")
-        text = ChatTemplate(source, self.tokenizer).render(messages, **options)
-        return {"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)}
+        if source != self._source or self._compiled is None:
+            self._source, self._compiled = source, ChatTemplate(source, self.tokenizer)
+        return self._compiled
 
     def _fill_in(self, params: SamplingParams) -> SamplingParams:
         limit = self.defaults.max_new_tokens

@@ -26,8 +26,8 @@ class LLM:
     Use it as a context manager, or `close()` it.  One thread uses it at a time.
     """
 
-    def __init__(self, model: str, **flags: Any) -> None:
-        self._engine = LLMEngine.from_engine_args(EngineArgs(model, **flags))
+    def __init__(self, model: str | LLMEngine, **flags: Any) -> None:
+        self._engine = model if isinstance(model, LLMEngine) else LLMEngine.from_engine_args(EngineArgs(model, **flags))
         self._ids = itertools.count()
 
     @property

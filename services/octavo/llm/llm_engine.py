@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class LLMEngine:
     """Owns an `EngineCore` and the replies of its live requests.  Not thread-safe: one thread calls everything."""
 
-    def __init__(self, core: EngineCore, record: WorkerRecord, frontend: Frontend) -> None:
+    def __init__(self, core: EngineCore, frontend: Frontend, record: WorkerRecord | None = None) -> None:
         self.core = core
-        self.record = record
         self.frontend = frontend
+        self.record = record
         self._replies: dict[str, Reply] = {}
         self._attempts = itertools.count(1)
 
@@ -54,7 +54,7 @@ class LLMEngine:
         defaults = GenerationDefaults.from_files(files)
         core, record = build_engine(config, files)
         frontend = Frontend(tokenizer, defaults, vocab_size=record.vocab_size, max_model_len=record.max_sequence_tokens)
-        return cls(core, record, frontend)
+        return cls(core, frontend, record)
 
     def add_request(
         self, request: str | Request, prompt: Prompt | None = None, params: SamplingParams | None = None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octavo.engine.sampling import filter
+from octavo.engine.sampling import filter, noise, select
 from octavo.engine.sampling.sampler import sample
 from octavo.engine.sampling.state import SamplerState
 from octavo.sampling_params import SamplingParams
@@ -214,14 +214,25 @@ def test_a_row_gives_the_same_bits_wherever_it_lies_in_memory():
         assert one(room[offset : offset + 4099], params).logprobs == expected
 
 
-def test_screening_large_sets_never_changes_the_winner():
-    from octavo.engine.sampling import noise, select
-
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+def test_screening_large_sets_never_changes_the_winner(spread):
     ids = np.arange(3001)
-    scaled = np.random.default_rng(1).standard_normal(3001).astype(np.float32)
-    for position in range(50):
+    scaled = (np.random.default_rng(1).standard_normal(3001) * spread).astype(np.float32)
+    scaled -= scaled.max()
+    for position in range(200):
         full = scaled + noise.gumbel(9, 0, position, ids)
         assert select.with_noise(ids, scaled, seed=9, sequence=0, position=position) == int(full.argmax())
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0])
+def test_top_p_of_a_large_set_equals_that_of_a_full_sort(spread):
+    scaled = (np.random.default_rng(2).standard_normal(6000) * spread).astype(np.float32)
+    scaled -= scaled.max()
+    order = np.argsort(-scaled, kind="stable")
+    mass = np.cumsum(np.exp(scaled[order].astype(np.float64)))
+    for top_p in (0.01, 0.5, 0.9, 0.999):
+        expected = np.sort(order[: np.searchsorted(mass, mass[-1] * top_p) + 1])
+        assert np.flatnonzero(filter.top_p_mask(scaled, top_p)).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from octavo.sampling_params import SamplingParams
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
+_FEW = 2048
+"""So many most likely ids nearly always reach top-p; only where they do not, all values are sorted."""
 _LOWEST = np.float32(np.finfo(np.float32).min)
 
 
@@ -48,16 +50,30 @@ def kth_value(values: Float32Array, k: int) -> np.float32:
 def top_p_mask(scaled: Float32Array, top_p: float) -> npt.NDArray[np.bool_]:
     """Which of `scaled` belong to the smallest set of most likely ids whose probability reaches `top_p`.
 
-    The id that crosses belongs to it; among equal logits lower ids come first.  Only values are sorted: several
-    times cheaper than sorting ids.
+    The id that crosses belongs to it; among equal logits lower ids come first.  Only values are
+    sorted: several times cheaper than sorting ids.
     """
-    best_first = -np.sort(-scaled)
-    reached = best_first.astype(np.float64)
-    np.exp(reached, out=reached)
-    np.add.accumulate(reached, out=reached)
-    crossing = int(np.searchsorted(reached, reached[-1] * top_p, side="left"))
+    weights = scaled.astype(np.float64)
+    np.exp(weights, out=weights)
+    wanted = np.add.reduce(weights) * top_p
+    candidates = scaled
+    if len(scaled) > _FEW:
+        candidates = scaled[scaled >= kth_value(scaled, _FEW)]
+    best_first, reached = _accumulate(candidates)
+    if reached[-1] < wanted and len(candidates) < len(scaled):
+        best_first, reached = _accumulate(scaled)
+    crossing = min(int(np.searchsorted(reached, wanted, side="left")), len(reached) - 1)
     last = best_first[crossing]
     keep = scaled > last
     ties = np.flatnonzero(scaled == last)
     keep[ties[: crossing + 1 - int(np.count_nonzero(keep))]] = True
     return keep
+
+
+def _accumulate(scaled: Float32Array) -> tuple[Float32Array, npt.NDArray[np.float64]]:
+    """`scaled` from the highest on, and the running sum of exp of it: the same values for any longer set."""
+    best_first = np.sort(scaled)[::-1]
+    reached = best_first.astype(np.float64)
+    np.exp(reached, out=reached)
+    np.add.accumulate(reached, out=reached)
+    return best_first, reached

@@ -28,6 +28,7 @@ _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
+UInt32Array = npt.NDArray[np.uint32]
 UInt64Array = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -49,24 +50,25 @@ def philox(
     return c0, c1, c2, c3
 
 
-def words(seed: int, sequence: int, position: int, token_ids: IntArray) -> UInt64Array:
-    """The 32-bit word of each token id (ascending, as a survivor set is), as uint64 [len(token_ids)]."""
+def words(seed: int, sequence: int, position: int, token_ids: IntArray) -> UInt32Array:
+    """The 32-bit word of each token id (ascending, as a survivor set is), as uint32 [len(token_ids)]."""
     size = int(token_ids[-1]) + 1
     is_dense = len(token_ids) * LANES > size
-    blocks = np.arange((size + LANES - 1) // LANES, dtype=np.uint64)
-    if not is_dense:
-        blocks = (token_ids // LANES).astype(np.uint64)
-    lanes = philox(
-        (blocks, _word(position), _word(sequence), _word(LAYOUT_VERSION)),
-        (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF),
-    )
     if is_dense:
-        table = np.stack(lanes, axis=1).reshape(-1)
-        return table[:size] if len(token_ids) == size else table[token_ids]
-    return np.choose(token_ids % LANES, lanes)
+        blocks = np.arange((size + LANES - 1) // LANES, dtype=np.uint64)
+    else:
+        blocks = (token_ids // LANES).astype(np.uint64)
+    counter = (blocks, _word(position), _word(sequence), _word(LAYOUT_VERSION))
+    table = np.empty((len(blocks), LANES), dtype=np.uint32)
+    for lane, word in enumerate(philox(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))):
+        table[:, lane] = word
+    if not is_dense:
+        return table[np.arange(len(blocks)), token_ids % LANES]
+    flat = table.reshape(-1)
+    return flat[:size] if len(token_ids) == size else flat[token_ids]
 
 
-def uniform(word: UInt64Array) -> Float64Array:
+def uniform(word: UInt32Array) -> Float64Array:
     """The uniform in (0, 1) of each 32-bit word."""
     u = word.astype(np.float64)
     u += 0.5
