@@ -23,6 +23,7 @@ class EngineLaunch(msgspec.Struct, frozen=True, kw_only=True):
     load_timeout_s: float
     builder: str = ""
     log_level: str = "info"
+    log_format: str = "auto"
 
 
 def encode(launch: EngineLaunch) -> bytes:

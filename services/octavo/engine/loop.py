@@ -39,6 +39,10 @@ class LoopEngine(StepEngine, Protocol):
 
     def set_paused(self, request_ids: list[str], is_paused: bool) -> None: ...
 
+    def advance(self, now_s: float) -> None:
+        """Move the time (Unix seconds) on: deadlines, and the memory of ended requests."""
+        ...
+
     def stats(self) -> EngineStats: ...
 
     def states(self) -> list[RequestState]: ...
@@ -103,6 +107,7 @@ class EngineLoop:
                 return 1
             if self._is_stopping:
                 return 0
+            self._engine.advance(time.time())
             if self._engine.has_unfinished_requests() or self._refused:
                 is_busy, poll_s = True, self._step()
             else:

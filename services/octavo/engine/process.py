@@ -22,6 +22,7 @@ from octavo.engine.loop import EngineLoop, LoopEngine
 from octavo.errors import InternalError, OctavoError
 from octavo.heartbeat import HeartbeatWriter
 from octavo.kv.record import WorkerRecord
+from octavo.obs.log import setup
 from octavo.request import FINISH_ERROR, Emission, Request, SequenceInput
 from octavo.sampling_params import SamplingParams
 from octavo.wire.channel import EngineChannel
@@ -123,9 +124,7 @@ def main(argv: list[str]) -> int:
     # Ctrl-C and supervisors signal the whole process group; the front decides when the engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(
-        level=launch.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s engine %(message)s"
-    )
+    setup("engine", launch.log_level, launch.log_format)
     channel = EngineChannel(launch.address, launch.parent_fd)
     try:
         return serve(launch, channel, HeartbeatWriter(launch.heartbeat_fd))

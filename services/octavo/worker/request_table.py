@@ -1,7 +1,7 @@
 """`RequestTable`: the front's view of the requests of its engine, with what each has put out.
 
-It answers Resend and Attach, fences attempts, remembers aborts of unknown requests, and knows who must be paused.  Pure:
-times are arguments (monotonic seconds).
+It answers Resend and Attach, fences attempts, remembers aborts of unknown requests, and knows who must be paused.
+Pure: times are arguments (monotonic seconds).
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, get_type_hints
 
 from octavo.config.option import Option
@@ -52,9 +51,17 @@ class Setting:
         return f"a list, each item {one}" if self.is_many else one
 
 
-@cache
+_described: dict[type, tuple[Setting, ...]] = {}
+
+
 def settings_of(command: type) -> tuple[Setting, ...]:
     """All settings of `command`, in the order of its fields.  A name that occurs twice is a fault of ours."""
+    if command not in _described:
+        _described[command] = _describe(command)
+    return _described[command]
+
+
+def _describe(command: type) -> tuple[Setting, ...]:
     found: dict[str, Setting] = {}
     groups = get_type_hints(command)
     for group in dataclasses.fields(command):

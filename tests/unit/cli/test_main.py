@@ -24,7 +24,7 @@ def test_version_imports_next_to_nothing() -> None:
 def test_usage_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"], {}) == 0
     text = capsys.readouterr().out
-    for name in ("gateway", "router", "worker"):
+    for name in ("gateway", "models", "router", "serve", "up", "worker"):
         assert name in text
         assert cli.find_command(name) is not None
 
