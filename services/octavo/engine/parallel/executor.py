@@ -1,0 +1,42 @@
+"""`RankExecutor`: runs each plan on all ranks of an engine, also when there is one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.engine.parallel.launch import RankProcess
+from octavo.engine.plan import StepPlan, StepResult
+from octavo.engine.runner.runner import Runner
+from octavo.errors import InternalError
+
+
+class RankExecutor:
+    """Rank 0 in this process, the others as children that get the plan as msgpack bytes.
+
+    All ranks hold the same slots; the plan carries differences only.  A rank that is gone makes `execute` raise: the
+    ranks are one incarnation, and it ends.
+    """
+
+    def __init__(self, runner: Runner, ranks: list[RankProcess]) -> None:
+        self.runner = runner
+        self._ranks = ranks
+        self._encoder = msgspec.msgpack.Encoder()
+        self._is_closed = False
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one plan on every rank; the result is rank 0's.  Raises `InternalError` when a rank is gone."""
+        if self._is_closed:
+            raise InternalError("the executor is closed")
+        if self._ranks:
+            frame = self._encoder.encode(plan)
+            for rank in self._ranks:
+                rank.send(frame)
+        return self.runner.execute(plan)
+
+    def close(self) -> None:
+        """End the ranks; idempotent."""
+        self._is_closed = True
+        self.runner.comm.close()
+        for rank in self._ranks:
+            rank.end()
+        self._ranks = []
