@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from octavo.errors import Aborted, InvalidInput, StaleAttempt
 from octavo.request import FINISH_ABORT, Emission, Request, TokenLogprobs
 from octavo.rpc.session import SilentRequest
+from octavo.wire.message import RequestState
 
 RETAIN_S = 60.0
 SILENT_S = 1.0
@@ -55,7 +56,7 @@ class WorkRequest:
 
 
 class RequestTable:
-    """Verbs: `admit`, `record`, `abort`, `attach`, `replay`, `pause`, `sweep`; the rest are views."""
+    """Verbs: `admit`, `record`, `note_states`, `abort`, `attach`, `replay`, `pause`, `sweep`; the rest are views."""
 
     def __init__(self) -> None:
         self._requests: dict[str, WorkRequest] = {}
@@ -64,12 +65,12 @@ class RequestTable:
 
     # --- verbs ---
 
-    def admit(self, request: Request, session_id: str, now_s: float) -> tuple[bool, WorkRequest | None]:
-        """Take a submit: (is it new, the older live attempt that it replaces).
+    def admit(self, request: Request, session_id: str, now_s: float) -> tuple[WorkRequest, WorkRequest | None]:
+        """Take a submit that is not known yet: (its entry, the older live attempt that it replaces).
 
-        A known (request, attempt) is not new.  Raises `StaleAttempt` below the highest attempt seen, `Aborted` when
-        the abort came first.
+        Raises `StaleAttempt` below the highest attempt seen, `Aborted` when the abort came first.
         """
+        assert not self.knows(request.request_id, request.attempt), "a repeated submit is answered by its entry"
         known = self._requests.get(request.request_id)
         aborted, _ = self._tombstones.get(request.request_id, (-1, 0.0))
         if aborted >= request.attempt:
@@ -78,13 +79,11 @@ class RequestTable:
             raise StaleAttempt(
                 f"request {request.request_id}: attempt {request.attempt} came after attempt {known.attempt}"
             )
-        if known is not None and known.attempt == request.attempt:
-            return False, None
         old = self._live.pop(request.request_id, None)
         outputs = {s.index: SequenceOutput(len(s.output_token_ids)) for s in request.sequences}
         new = WorkRequest(request.request_id, request.attempt, session_id, outputs, now_s)
         self._requests[request.request_id] = self._live[request.request_id] = new
-        return True, old
+        return new, old
 
     def record(self, emission: Emission, now_s: float) -> WorkRequest | None:
         """Keep an emission; returns its request, or None when nobody wants it (ended, aborted, an old attempt)."""
@@ -177,7 +176,22 @@ class RequestTable:
         for key in [k for k, (_, at_s) in self._tombstones.items() if now_s - at_s > RETAIN_S]:
             del self._tombstones[key]
 
+    def note_states(self, states: Iterable[RequestState]) -> None:
+        """Take the engine's word for where live requests are."""
+        for state in states:
+            work = self.get_live(state.request_id, state.attempt)
+            if work is not None:
+                work.state = state.state
+
     # --- views ---
+
+    def knows(self, request_id: str, attempt: int) -> bool:
+        """Whether this very attempt is live or retained."""
+        work = self._requests.get(request_id)
+        return work is not None and work.attempt == attempt
+
+    def belongs(self, request_id: str, attempt: int, session_id: str) -> bool:
+        return self.knows(request_id, attempt) and self._requests[request_id].session_id == session_id
 
     def live(self) -> list[WorkRequest]:
         return list(self._live.values())

@@ -51,7 +51,7 @@ class TokenServer:
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.setsockopt(zmq.SNDHWM, send_queue)
         self._socket.setsockopt(zmq.SNDBUF, send_buffer_bytes)
-        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.LINGER, 1000)
         port = self._socket.bind_to_random_port(f"tcp://{host}")
         self.address = f"tcp://{host}:{port}"
         self._inbox: deque[tuple[bytes, bytes | None]] = deque()

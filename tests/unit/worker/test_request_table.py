@@ -27,10 +27,12 @@ def table():
     table.check_integrity()
 
 
-def test_a_submit_is_idempotent(table: RequestTable):
-    assert table.admit(request(), "s", 0.0)[0]
-    assert table.admit(request(), "s", 0.1) == (False, None)
-    assert table.num_live == 1
+def test_an_attempt_is_known_while_live_and_retained(table: RequestTable):
+    table.admit(request(), "s", 0.0)
+    assert table.knows("r", 1)
+    assert not table.knows("r", 2)
+    table.record(emission(0, [5], finish="stop"), 0.1)
+    assert table.knows("r", 1)
 
 
 def test_a_stale_attempt_is_refused(table: RequestTable):
@@ -41,8 +43,7 @@ def test_a_stale_attempt_is_refused(table: RequestTable):
 
 def test_a_higher_attempt_replaces_the_live_one(table: RequestTable):
     table.admit(request(), "s", 0.0)
-    is_new, old = table.admit(request(attempt=2), "s", 0.1)
-    assert is_new
+    _, old = table.admit(request(attempt=2), "s", 0.1)
     assert old is not None
     assert old.attempt == 1
     assert table.record(emission(0, [5]), 0.2) is None, "an emission of the old attempt"
