@@ -11,6 +11,7 @@ import msgspec
 from octavo.errors import Unavailable
 from octavo.kv.record import WorkerRecord
 from octavo.request import Emission, Request
+from octavo.rpc.placement import ServerInfo
 
 
 class SilentState(msgspec.Struct, frozen=True):
@@ -43,6 +44,8 @@ class WorkerLink(Protocol):
     def resend(self, request_id: str, attempt: int, from_index: dict[int, int]) -> None: ...
 
     def pause(self, request_id: str, attempt: int, is_paused: bool) -> None: ...
+
+    async def info(self) -> ServerInfo: ...
 
     async def close(self) -> None: ...
 
@@ -91,6 +94,10 @@ class Links:
             self._opening[key] = task
             task.add_done_callback(lambda done: (self._opening.pop(key, None), done.cancelled() or done.exception()))
         return await asyncio.shield(task)
+
+    async def info(self, record: WorkerRecord) -> ServerInfo:
+        """The resolved configuration of a worker."""
+        return await (await self.get(record)).info()
 
     async def close(self) -> None:
         """Close every session; running requests of them are aborted by their workers."""
