@@ -83,8 +83,8 @@ class Frontend:
 
     # --- generating -------------------------------------------------------------------------------------------------
 
-    async def start(self, job: Job, prefix: str = "gen") -> Generation:
-        """Validate, place and submit a job; returns after the first event of its worker.
+    async def start(self, job: Job, prefix: str = "gen", *, waits_for_event: bool = True) -> Generation:
+        """Validate, place and submit a job; returns after the first event of its worker, or once a worker accepted it.
 
         Whatever is wrong before that (bad input, no worker, a refusal) is raised here.  Cancelling this call aborts
         the request.
@@ -94,7 +94,8 @@ class Frontend:
             chain = self._chain(generation.request)
             placement, record = await self._dispatcher.dispatch(generation.stream, generation.model, chain)
             generation.record, generation.kv_path = record, placement.path
-            await generation.prime()
+            if waits_for_event:
+                await generation.prime()
         except BaseException:
             generation.close()
             raise

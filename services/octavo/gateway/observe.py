@@ -25,8 +25,14 @@ class GatewayMetrics:
         self.prompt_tokens = m.counter("prompt_tokens", "Prompt tokens taken.", MODEL)
         self.generation_tokens = m.counter("generation_tokens", "Output tokens given to clients.", MODEL)
         self.running = m.gauge("num_requests_running", "Requests between acceptance and ending.", MODEL)
-        self.resends = m.counter("stream_resends", "Resends asked for after a gap in the token stream.")
-        self.pauses = m.counter("stream_pauses", "Streams paused because the client did not read.")
+        self.resends = m.gauge("stream_resends", "Resends asked for after a gap in the token stream, since the start.")
+        self.pauses = m.gauge("stream_pauses", "Streams paused because the client did not read, since the start.")
+
+    def render(self, num_resends: int, num_pauses: int) -> tuple[bytes, str]:
+        """The exposition text and its content type; the arguments are the streams' own counts."""
+        for counter, value in ((self.resends, num_resends), (self.pauses, num_pauses)):
+            counter.set(value)
+        return self.metrics.render()
 
     def request(self, model: str, num_prompt_tokens: int) -> RequestMetrics:
         return RequestMetrics(self, model, num_prompt_tokens)
