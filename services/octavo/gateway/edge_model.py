@@ -41,8 +41,7 @@ class EdgeModel:
         self.defaults = defaults
         self.served_names = tuple(served_names)
         self._own_limit = max_model_len or int(files.config.get("max_position_embeddings") or 0)
-        source = chat_template or tokenizer.chat_template
-        self._template = ChatTemplate(source, tokenizer) if source else None
+        self._template = ChatTemplate(chat_template or tokenizer.chat_template, tokenizer)
         self._longest_token = 0
 
     def check_name(self, name: str) -> str:
@@ -89,12 +88,7 @@ class EdgeModel:
         return await asyncio.to_thread(self.tokenizer.encode, text, add_special_tokens)
 
     def render(self, messages: list[dict[str, Any]], **options: Any) -> str:
-        """The prompt text of a conversation; raises `InvalidInput` where the template refuses it."""
-        if self._template is None:
-            raise InvalidInput(
-                "messages: this model has no chat template; start the server with --chat-template, or use completions",
-                param="messages",
-            )
+        """The prompt text of a conversation; raises `InvalidInput` that names the bad message or option."""
         return self._template.render(messages, **options)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool, records: Sequence[WorkerRecord]) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from octavo.config.service import GatewayConfig
@@ -22,7 +23,9 @@ from octavo.gateway.placement import Routers
 from octavo.gateway.stream import Stream
 from octavo.gateway.streams import Streams
 from octavo.kv.hash import chain_seed, extend_chain
+from octavo.kv.record import WorkerRecord
 from octavo.request import Request, SequenceInput
+from octavo.rpc.placement import ServerInfo
 from octavo.sampling_params import SamplingParams
 
 
@@ -33,7 +36,13 @@ class Frontend:
     """
 
     def __init__(
-        self, config: GatewayConfig, model: EdgeModel, routers: Routers, opener: LinkOpener, info_json: str = "{}"
+        self,
+        config: GatewayConfig,
+        model: EdgeModel,
+        routers: Routers,
+        opener: LinkOpener,
+        worker_info: Callable[[WorkerRecord], Awaitable[ServerInfo]],
+        info_json: str = "{}",
     ) -> None:
         self.config = config
         self.model = model
@@ -43,6 +52,7 @@ class Frontend:
         self.streams = Streams(config.max_stream_buffer_bytes)
         self.links = Links(opener, self.streams)
         self._dispatcher = Dispatcher(routers, self.links, self.streams, self.incarnation)
+        self._worker_info = worker_info
         self._info_json = info_json
         self._labels: dict[str, list[Stream]] = {}
         self._started_unix_s = int(time.time())
@@ -73,7 +83,7 @@ class Frontend:
         """The resolved configuration of every service of the cluster, as JSON values."""
         records = await self.routers.refresh()
         router = await _config_of(self.routers.info())
-        infos = [_config_of(self.links.info(record)) for record in records]
+        infos = [_config_of(self._worker_info(record)) for record in records]
         return {
             "gateway": json.loads(self._info_json or "{}"),
             "cluster": json.loads(os.environ.get("OCTAVO_UP_CONFIG") or "null"),
@@ -193,7 +203,7 @@ class Frontend:
         return bool(set(names) & set(self.model.served_names))
 
 
-async def _config_of(info: Any) -> Any:
+async def _config_of(info: Awaitable[ServerInfo]) -> Any:
     """The configuration that a service tells, or an object that says why it does not."""
     try:
         return json.loads((await info).config_json or "{}")

@@ -6,24 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
 from octavo.errors import Unavailable
 from octavo.kv.record import WorkerRecord
 from octavo.request import Emission, Request
-from octavo.rpc.placement import ServerInfo
-
-
-class SilentState(msgspec.Struct, frozen=True):
-    """What a worker's heartbeat says of a request that was silent for a second.
-
-    `sent` maps a sequence to the number of output tokens that the worker has sent of it.
-    """
-
-    request_id: str
-    attempt: int
-    state: str
-    sent: dict[int, int] = {}
+from octavo.rpc.session import SilentRequest
 
 
 class WorkerLink(Protocol):
@@ -45,8 +31,6 @@ class WorkerLink(Protocol):
 
     def pause(self, request_id: str, attempt: int, is_paused: bool) -> None: ...
 
-    async def info(self) -> ServerInfo: ...
-
     async def close(self) -> None: ...
 
 
@@ -55,7 +39,7 @@ class LinkListener(Protocol):
 
     def on_emissions(self, link: WorkerLink, emissions: Sequence[Emission]) -> None: ...
 
-    def on_heartbeat(self, link: WorkerLink, silent: Sequence[SilentState]) -> None: ...
+    def on_heartbeat(self, link: WorkerLink, silent: Sequence[SilentRequest]) -> None: ...
 
     def on_lost(self, link: WorkerLink, reason: str) -> None: ...
 
@@ -94,10 +78,6 @@ class Links:
             self._opening[key] = task
             task.add_done_callback(lambda done: (self._opening.pop(key, None), done.cancelled() or done.exception()))
         return await asyncio.shield(task)
-
-    async def info(self, record: WorkerRecord) -> ServerInfo:
-        """The resolved configuration of a worker."""
-        return await (await self.get(record)).info()
 
     async def close(self) -> None:
         """Close every session; running requests of them are aborted by their workers."""

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from octavo.errors import Aborted, InternalError, OctavoError, UpstreamLost, from_detail
-from octavo.gateway.link import SilentState, WorkerLink
+from octavo.gateway.link import WorkerLink
 from octavo.gateway.stream import MAX_HELD, Stream
 from octavo.request import FINISH_ABORT, FINISH_ERROR, Emission, Request, SequenceInput
+from octavo.rpc.session import SilentRequest
 
 SILENT_S = 1.5
 MAX_ASKED = 5
@@ -111,7 +112,7 @@ class Streams:
                 self._resend(stream, stream.gaps)
             self._bound(stream)
 
-    def on_heartbeat(self, link: WorkerLink, silent: Sequence[SilentState]) -> None:
+    def on_heartbeat(self, link: WorkerLink, silent: Sequence[SilentRequest]) -> None:
         """Compare what the worker sent with what arrived, for every stream of the session that was silent."""
         now = self._clock()
         states = {(s.request_id, s.attempt): s for s in silent}
@@ -141,7 +142,7 @@ class Streams:
             assert stream.request_id == request_id, "a stream is filed under another request id"
             stream.check_integrity()
 
-    def _behind(self, stream: Stream, state: SilentState | None) -> dict[int, int]:
+    def _behind(self, stream: Stream, state: SilentRequest | None) -> dict[int, int]:
         """Sequences of which the worker has sent more than arrived; all open ones when it no longer runs them."""
         if state is None or state.state == "ended":
             return stream.open_indexes

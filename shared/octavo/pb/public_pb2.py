@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from octavo.pb import common_pb2 as octavo_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16octavo/v1/public.proto\x12\toctavo.v1\x1a\x16octavo/v1/common.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xf5\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x12)\n\x06params\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x12\n\ncache_salt\x18\x06 \x01(\t\x12\x10\n\x08priority\x18\x07 \x01(\x11\x12\x11\n\ttimeout_s\x18\x08 \x01(\x01\x12\x17\n\x0f\x65\x63ho_prompt_ids\x18\t \x01(\x08\x42\x08\n\x06prompt\":\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\xba\x02\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.octavo.v1.ChatMessage\x12)\n\x06params\x18\x03 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x12\n\ncache_salt\x18\x05 \x01(\t\x12\x10\n\x08priority\x18\x06 \x01(\x11\x12\x11\n\ttimeout_s\x18\x07 \x01(\x01\x12\x1c\n\x14template_kwargs_json\x18\x08 \x01(\t\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\t \x01(\x08H\x00\x88\x01\x01\x12\x1e\n\x16\x63ontinue_final_message\x18\n \x01(\x08\x42\x18\n\x16_add_generation_prompt\"f\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07top_ids\x18\x04 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x05 \x03(\x02\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xa9\x02\n\rGenerateChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\r\x12\x12\n\nindex_from\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12)\n\x08logprobs\x18\x06 \x03(\x0b\x32\x17.octavo.v1.TokenLogprob\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x13\n\x0bstop_reason\x18\x08 \x01(\t\x12\x1f\n\x05usage\x18\t \x01(\x0b\x32\x10.octavo.v1.Usage\x12\x18\n\x10prompt_token_ids\x18\n \x03(\r\x12\x1a\n\x12system_fingerprint\x18\x0b \x01(\t\x12\x0f\n\x07kv_path\x18\x0c \x01(\t\"\x13\n\x11ListModelsRequest\"8\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x0c\n\x04root\x18\x03 \x01(\t\"3\n\x0fListModelsReply\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.octavo.v1.Model\"f\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x15\n\x13_add_special_tokens\"3\n\rTokenizeReply\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\"i\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x12 \n\x13skip_special_tokens\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x16\n\x14_skip_special_tokens\"\x1f\n\x0f\x44\x65tokenizeReply\x12\x0c\n\x04text\x18\x01 \x01(\t\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\nAbortReply\x12\x10\n\x08was_live\x18\x01 \x01(\x08\"\x0f\n\rHealthRequest\"C\n\x0bHealthReply\x12\x12\n\nis_healthy\x18\x01 \x01(\x08\x12\x10\n\x08is_ready\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\r\n\x0bInfoRequest2\x8c\x04\n\x06Octavo\x12\x42\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12:\n\x04\x43hat\x12\x16.octavo.v1.ChatRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12\x46\n\nListModels\x12\x1c.octavo.v1.ListModelsRequest\x1a\x1a.octavo.v1.ListModelsReply\x12@\n\x08Tokenize\x12\x1a.octavo.v1.TokenizeRequest\x1a\x18.octavo.v1.TokenizeReply\x12\x46\n\nDetokenize\x12\x1c.octavo.v1.DetokenizeRequest\x1a\x1a.octavo.v1.DetokenizeReply\x12\x37\n\x05\x41\x62ort\x12\x17.octavo.v1.AbortRequest\x1a\x15.octavo.v1.AbortReply\x12=\n\tGetHealth\x12\x18.octavo.v1.HealthRequest\x1a\x16.octavo.v1.HealthReply\x12\x38\n\x07GetInfo\x12\x16.octavo.v1.InfoRequest\x1a\x15.octavo.v1.ServerInfob\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16octavo/v1/public.proto\x12\toctavo.v1\x1a\x16octavo/v1/common.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x8b\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x12)\n\x06params\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x12\n\ncache_salt\x18\x06 \x01(\t\x12\x10\n\x08priority\x18\x07 \x01(\x11\x12\x11\n\ttimeout_s\x18\x08 \x01(\x01\x12\x17\n\x0f\x65\x63ho_prompt_ids\x18\t \x01(\x08\x12\x14\n\x0cis_unlimited\x18\n \x01(\x08\x42\x08\n\x06prompt\":\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\xba\x02\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.octavo.v1.ChatMessage\x12)\n\x06params\x18\x03 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x12\n\ncache_salt\x18\x05 \x01(\t\x12\x10\n\x08priority\x18\x06 \x01(\x11\x12\x11\n\ttimeout_s\x18\x07 \x01(\x01\x12\x1c\n\x14template_kwargs_json\x18\x08 \x01(\t\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\t \x01(\x08H\x00\x88\x01\x01\x12\x1e\n\x16\x63ontinue_final_message\x18\n \x01(\x08\x42\x18\n\x16_add_generation_prompt\"f\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07top_ids\x18\x04 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x05 \x03(\x02\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xa9\x02\n\rGenerateChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\r\x12\x12\n\nindex_from\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12)\n\x08logprobs\x18\x06 \x03(\x0b\x32\x17.octavo.v1.TokenLogprob\x12\x15\n\rfinish_reason\x18\x07 \x01(\t\x12\x13\n\x0bstop_reason\x18\x08 \x01(\t\x12\x1f\n\x05usage\x18\t \x01(\x0b\x32\x10.octavo.v1.Usage\x12\x18\n\x10prompt_token_ids\x18\n \x03(\r\x12\x1a\n\x12system_fingerprint\x18\x0b \x01(\t\x12\x0f\n\x07kv_path\x18\x0c \x01(\t\"\x13\n\x11ListModelsRequest\"8\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x0c\n\x04root\x18\x03 \x01(\t\"3\n\x0fListModelsReply\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.octavo.v1.Model\"f\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x15\n\x13_add_special_tokens\"3\n\rTokenizeReply\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\"i\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x12 \n\x13skip_special_tokens\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x16\n\x14_skip_special_tokens\"\x1f\n\x0f\x44\x65tokenizeReply\x12\x0c\n\x04text\x18\x01 \x01(\t\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\nAbortReply\x12\x10\n\x08was_live\x18\x01 \x01(\x08\"\x0f\n\rHealthRequest\"C\n\x0bHealthReply\x12\x12\n\nis_healthy\x18\x01 \x01(\x08\x12\x10\n\x08is_ready\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\r\n\x0bInfoRequest2\x8c\x04\n\x06Octavo\x12\x42\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12:\n\x04\x43hat\x12\x16.octavo.v1.ChatRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12\x46\n\nListModels\x12\x1c.octavo.v1.ListModelsRequest\x1a\x1a.octavo.v1.ListModelsReply\x12@\n\x08Tokenize\x12\x1a.octavo.v1.TokenizeRequest\x1a\x18.octavo.v1.TokenizeReply\x12\x46\n\nDetokenize\x12\x1c.octavo.v1.DetokenizeRequest\x1a\x1a.octavo.v1.DetokenizeReply\x12\x37\n\x05\x41\x62ort\x12\x17.octavo.v1.AbortRequest\x1a\x15.octavo.v1.AbortReply\x12=\n\tGetHealth\x12\x18.octavo.v1.HealthRequest\x1a\x16.octavo.v1.HealthReply\x12\x38\n\x07GetInfo\x12\x16.octavo.v1.InfoRequest\x1a\x15.octavo.v1.ServerInfob\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,41 +35,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIDS']._serialized_start=61
   _globals['_TOKENIDS']._serialized_end=84
   _globals['_GENERATEREQUEST']._serialized_start=87
-  _globals['_GENERATEREQUEST']._serialized_end=332
-  _globals['_CHATMESSAGE']._serialized_start=334
-  _globals['_CHATMESSAGE']._serialized_end=392
-  _globals['_CHATREQUEST']._serialized_start=395
-  _globals['_CHATREQUEST']._serialized_end=709
-  _globals['_TOKENLOGPROB']._serialized_start=711
-  _globals['_TOKENLOGPROB']._serialized_end=813
-  _globals['_USAGE']._serialized_start=815
-  _globals['_USAGE']._serialized_end=895
-  _globals['_GENERATECHUNK']._serialized_start=898
-  _globals['_GENERATECHUNK']._serialized_end=1195
-  _globals['_LISTMODELSREQUEST']._serialized_start=1197
-  _globals['_LISTMODELSREQUEST']._serialized_end=1216
-  _globals['_MODEL']._serialized_start=1218
-  _globals['_MODEL']._serialized_end=1274
-  _globals['_LISTMODELSREPLY']._serialized_start=1276
-  _globals['_LISTMODELSREPLY']._serialized_end=1327
-  _globals['_TOKENIZEREQUEST']._serialized_start=1329
-  _globals['_TOKENIZEREQUEST']._serialized_end=1431
-  _globals['_TOKENIZEREPLY']._serialized_start=1433
-  _globals['_TOKENIZEREPLY']._serialized_end=1484
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1486
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1591
-  _globals['_DETOKENIZEREPLY']._serialized_start=1593
-  _globals['_DETOKENIZEREPLY']._serialized_end=1624
-  _globals['_ABORTREQUEST']._serialized_start=1626
-  _globals['_ABORTREQUEST']._serialized_end=1660
-  _globals['_ABORTREPLY']._serialized_start=1662
-  _globals['_ABORTREPLY']._serialized_end=1692
-  _globals['_HEALTHREQUEST']._serialized_start=1694
-  _globals['_HEALTHREQUEST']._serialized_end=1709
-  _globals['_HEALTHREPLY']._serialized_start=1711
-  _globals['_HEALTHREPLY']._serialized_end=1778
-  _globals['_INFOREQUEST']._serialized_start=1780
-  _globals['_INFOREQUEST']._serialized_end=1793
-  _globals['_OCTAVO']._serialized_start=1796
-  _globals['_OCTAVO']._serialized_end=2320
+  _globals['_GENERATEREQUEST']._serialized_end=354
+  _globals['_CHATMESSAGE']._serialized_start=356
+  _globals['_CHATMESSAGE']._serialized_end=414
+  _globals['_CHATREQUEST']._serialized_start=417
+  _globals['_CHATREQUEST']._serialized_end=731
+  _globals['_TOKENLOGPROB']._serialized_start=733
+  _globals['_TOKENLOGPROB']._serialized_end=835
+  _globals['_USAGE']._serialized_start=837
+  _globals['_USAGE']._serialized_end=917
+  _globals['_GENERATECHUNK']._serialized_start=920
+  _globals['_GENERATECHUNK']._serialized_end=1217
+  _globals['_LISTMODELSREQUEST']._serialized_start=1219
+  _globals['_LISTMODELSREQUEST']._serialized_end=1238
+  _globals['_MODEL']._serialized_start=1240
+  _globals['_MODEL']._serialized_end=1296
+  _globals['_LISTMODELSREPLY']._serialized_start=1298
+  _globals['_LISTMODELSREPLY']._serialized_end=1349
+  _globals['_TOKENIZEREQUEST']._serialized_start=1351
+  _globals['_TOKENIZEREQUEST']._serialized_end=1453
+  _globals['_TOKENIZEREPLY']._serialized_start=1455
+  _globals['_TOKENIZEREPLY']._serialized_end=1506
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1508
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1613
+  _globals['_DETOKENIZEREPLY']._serialized_start=1615
+  _globals['_DETOKENIZEREPLY']._serialized_end=1646
+  _globals['_ABORTREQUEST']._serialized_start=1648
+  _globals['_ABORTREQUEST']._serialized_end=1682
+  _globals['_ABORTREPLY']._serialized_start=1684
+  _globals['_ABORTREPLY']._serialized_end=1714
+  _globals['_HEALTHREQUEST']._serialized_start=1716
+  _globals['_HEALTHREQUEST']._serialized_end=1731
+  _globals['_HEALTHREPLY']._serialized_start=1733
+  _globals['_HEALTHREPLY']._serialized_end=1800
+  _globals['_INFOREQUEST']._serialized_start=1802
+  _globals['_INFOREQUEST']._serialized_end=1815
+  _globals['_OCTAVO']._serialized_start=1818
+  _globals['_OCTAVO']._serialized_end=2342
 # @@protoc_insertion_point(module_scope)

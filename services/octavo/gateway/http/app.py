@@ -42,7 +42,17 @@ def create_app(frontend: Frontend) -> FastAPI:
 
 
 def _accepts(model: type[BaseModel]) -> dict[str, Any]:
-    """The request body's schema; bodies are read by hand so that their size is bounded and their errors are OpenAI's."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    """The request body's schema: bodies are read by hand, so that size is bounded and errors have OpenAI's shape."""
+    schema = model.model_json_schema()
+    schema = _inline(schema, schema.pop("$defs", {}))
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _inline(value: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_inline(item, definitions) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inline(definitions[value["$ref"].rpartition("/")[2]], definitions)
+    return {key: _inline(item, definitions) for key, item in value.items()}

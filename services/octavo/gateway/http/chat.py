@@ -26,7 +26,7 @@ from octavo.gateway.http.connection import EventStream, while_connected
 from octavo.gateway.http.error import error_body, json_response
 from octavo.gateway.http.field import GenerateFields
 from octavo.gateway.http.logprob import chat_logprobs
-from octavo.gateway.http.message import read_messages
+from octavo.gateway.template_option import template_options
 from octavo.gateway.http.run import Run, start
 from octavo.gateway.job import Job, OutputDelta
 from octavo.text.tokenizer import Tokenizer
@@ -60,7 +60,7 @@ class ChatRequest(GenerateFields):
             explicit["logprobs"] = self.top_logprobs or 0
         return Job(
             model=self.model or "",
-            messages=read_messages(self.messages),
+            messages=self.messages,
             template_options=template_options(
                 self.add_generation_prompt, self.continue_final_message, self.chat_template_kwargs
             ),
@@ -81,24 +81,6 @@ class ChatRequest(GenerateFields):
         if self.chat_template is not None:
             message = "chat_template: a request cannot bring its own; start the server with --chat-template"
             raise InvalidInput(message, param="chat_template")
-
-
-def template_options(add: bool | None, is_continued: bool | None, more: dict[str, Any] | None) -> dict[str, Any]:
-    """Arguments of the chat template.  Continuing the last message and starting a new one exclude each other."""
-    if is_continued and add:
-        raise InvalidInput(
-            "continue_final_message: cannot be true together with add_generation_prompt",
-            param="continue_final_message",
-        )
-    options = dict(more or {})
-    for name in ("messages", "add_generation_prompt", "continue_final_message"):
-        if name in options:
-            raise InvalidInput(
-                f"chat_template_kwargs: {name!r} must be given as a field of its own", param="chat_template_kwargs"
-            )
-    options["add_generation_prompt"] = (not is_continued) if add is None else add
-    options["continue_final_message"] = bool(is_continued)
-    return options
 
 
 class Endpoint:

@@ -11,9 +11,8 @@ from starlette.responses import Response
 from octavo.errors import InvalidInput
 from octavo.gateway.frontend import Frontend
 from octavo.gateway.http.body import read_model
-from octavo.gateway.http.chat import template_options
 from octavo.gateway.http.error import json_response
-from octavo.gateway.http.message import read_messages
+from octavo.gateway.template_option import template_options
 
 
 class TokenizeRequest(BaseModel):
@@ -52,7 +51,7 @@ class Tokenize:
             options = template_options(
                 fields.add_generation_prompt, fields.continue_final_message, fields.chat_template_kwargs
             )
-            text = self._frontend.model.render(read_messages(fields.messages), **options)
+            text = self._frontend.model.render(fields.messages, **options)
             adds = bool(fields.add_special_tokens)
         ids = await self._frontend.tokenize(fields.model or "", text, adds)
         limit = self._frontend.models()[0].max_model_len

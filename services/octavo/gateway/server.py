@@ -1,0 +1,123 @@
+"""`GatewayServer`: the listening sockets of a gateway and their orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from octavo.errors import InvalidInput, Unavailable
+from octavo.gateway.frontend import Frontend
+from octavo.gateway.grpc_api import GrpcApi
+from octavo.gateway.http.app import create_app
+from octavo.rpc.public_server import add_public
+from octavo.rpc.server import GrpcServer
+
+logger = logging.getLogger(__name__)
+
+SEND_BUFFER_BYTES = 128 * 1024
+"""Kernel buffer per connection: what a client that does not read can hold back beyond the stream's own buffer."""
+REFRESH_S = 1.0
+REFRESH_UNREADY_S = 0.25
+LAST_WORDS_S = 2.0
+"""Time for streams that were ended at shutdown to tell their clients."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handling: the process decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - the base class has no types either
+        yield
+
+
+class GatewayServer:
+    """HTTP and gRPC over one frontend.  `start`, then `drain` once, from the same event loop."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        self.frontend = frontend
+        self.http_address = ""
+        self.grpc_address = ""
+        self.became_ready = asyncio.Event()
+        self._app: FastAPI = create_app(frontend)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen.  Raises `Unavailable` when a port is taken."""
+        config = self.frontend.config
+        listener = _listen(config.host, config.port)
+        port = listener.getsockname()[1]
+        self.http_address = f"{config.host}:{port}"
+        self._grpc = GrpcServer(config.host, port + 1 if config.grpc_port < 0 else config.grpc_port)
+        add_public(self._grpc, GrpcApi(self.frontend))
+        try:
+            self.grpc_address = await self._grpc.start()
+        except BaseException:
+            listener.close()
+            raise
+        settings = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=int(config.shutdown_timeout_s + LAST_WORDS_S + 1),
+        )
+        self._http = _Uvicorn(settings)
+        self._serving = asyncio.create_task(self._http.serve([listener]), name="http")
+        self._tasks.append(asyncio.create_task(self._watch_fleet(), name="fleet"))
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Stop accepting, let open streams end for `shutdown_timeout_s` (or until `hurry`), end the others, close."""
+        self.frontend.is_draining = True
+        self._http.should_exit = True
+        stop_grpc = asyncio.create_task(self._grpc.stop(self.frontend.config.shutdown_timeout_s + LAST_WORDS_S))
+        await self._grpc.set_serving(False)
+        try:
+            async with asyncio.timeout(self.frontend.config.shutdown_timeout_s):
+                while len(self.frontend.streams) and not hurry.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(hurry.wait(), 0.05)
+        except TimeoutError:
+            logger.warning("ending %d streams that did not end in time", len(self.frontend.streams))
+        self.frontend.streams.fail_all(Unavailable("the server is shutting down"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait({self._serving, stop_grpc}, timeout=LAST_WORDS_S + 1)
+        self._serving.cancel()
+        stop_grpc.cancel()
+        await asyncio.gather(self._serving, stop_grpc, *self._tasks, return_exceptions=True)
+        await self.frontend.close()
+
+    async def _watch_fleet(self) -> None:
+        while True:
+            await self.frontend.routers.refresh()
+            is_ready = await self.frontend.is_ready()
+            await self._grpc.set_serving(is_ready)
+            if is_ready:
+                self.became_ready.set()
+            await asyncio.sleep(REFRESH_S if is_ready else REFRESH_UNREADY_S)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InvalidInput(f"host: got {host!r}; {error}", param="host") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,171 @@
+"""Public API nouns ↔ protobuf: the edge's half of `octavo.rpc.convert`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidInput
+from octavo.pb import common_pb2, public_pb2
+from octavo.request import TokenLogprobs
+from octavo.rpc import public
+from octavo.rpc.convert import explicit_params
+from octavo.sampling_params import SamplingParams
+
+_PARAM_FIELDS = {f.name for f in msgspec.structs.fields(SamplingParams)}
+
+
+def explicit_to_pb(explicit: dict[str, Any]) -> common_pb2.SamplingParams:
+    """Only the settings in `explicit` (names of `SamplingParams`); raises `InvalidInput` for others."""
+    out = common_pb2.SamplingParams()
+    for name, value in explicit.items():
+        if name not in _PARAM_FIELDS:
+            raise InvalidInput(f"{name}: not a sampling setting", param=name)
+        if value is None:
+            continue
+        try:
+            if name in ("stop", "stop_token_ids"):
+                getattr(out, name).extend([value] if isinstance(value, str) else value)
+            elif name == "logit_bias":
+                out.logit_bias.update(value)
+            else:
+                setattr(out, name, value)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{name}: got {value!r}; {error}", param=name) from None
+    return out
+
+
+def generate_to_pb(call: public.GenerateCall) -> public_pb2.GenerateRequest:
+    out = public_pb2.GenerateRequest(
+        model=call.model,
+        params=explicit_to_pb(call.params),
+        request_id=call.request_id,
+        cache_salt=call.cache_salt,
+        priority=call.priority,
+        timeout_s=call.timeout_s,
+        echo_prompt_ids=call.echo_prompt_ids,
+        is_unlimited="max_tokens" in call.params and call.params["max_tokens"] is None,
+    )
+    if isinstance(call.prompt, str):
+        out.text = call.prompt
+        return out
+    out.token_ids.SetInParent()
+    try:
+        out.token_ids.ids.extend(call.prompt)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"prompt: must be text or a list of token ids ({error})", param="prompt") from None
+    return out
+
+
+def generate_from_pb(pb: public_pb2.GenerateRequest) -> public.GenerateCall:
+    kind = pb.WhichOneof("prompt")
+    if kind is None:
+        raise InvalidInput("prompt: got nothing; give text or token_ids", param="prompt")
+    return public.GenerateCall(
+        prompt=pb.text if kind == "text" else list(pb.token_ids.ids),
+        model=pb.model,
+        params=explicit_params(pb.params) | ({"max_tokens": None} if pb.is_unlimited else {}),
+        request_id=pb.request_id,
+        cache_salt=pb.cache_salt,
+        priority=pb.priority,
+        timeout_s=pb.timeout_s,
+        echo_prompt_ids=pb.echo_prompt_ids,
+    )
+
+
+def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
+    messages = []
+    for index, message in enumerate(call.messages):
+        try:
+            messages.append(public_pb2.ChatMessage(**message))
+        except (TypeError, ValueError) as error:
+            path = f"messages[{index}]"
+            raise InvalidInput(f"{path}: must have role and content, both text ({error})", param=path) from None
+    return public_pb2.ChatRequest(
+        model=call.model,
+        messages=messages,
+        params=explicit_to_pb(call.params),
+        request_id=call.request_id,
+        cache_salt=call.cache_salt,
+        priority=call.priority,
+        timeout_s=call.timeout_s,
+        template_kwargs_json=json.dumps(call.template_kwargs) if call.template_kwargs else "",
+        add_generation_prompt=call.add_generation_prompt,
+        continue_final_message=call.continue_final_message,
+    )
+
+
+def chat_from_pb(pb: public_pb2.ChatRequest) -> public.ChatCall:
+    try:
+        template_kwargs = json.loads(pb.template_kwargs_json or "{}")
+    except ValueError as error:
+        raise InvalidInput(f"template_kwargs_json: malformed JSON: {error}", param="template_kwargs_json") from None
+    if not isinstance(template_kwargs, dict):
+        raise InvalidInput("template_kwargs_json: must be a JSON object", param="template_kwargs_json")
+    messages = []
+    for message in pb.messages:
+        named = {"name": message.name} if message.name else {}
+        messages.append({"role": message.role, "content": message.content, **named})
+    return public.ChatCall(
+        messages=messages,
+        model=pb.model,
+        params=explicit_params(pb.params),
+        request_id=pb.request_id,
+        cache_salt=pb.cache_salt,
+        priority=pb.priority,
+        timeout_s=pb.timeout_s,
+        template_kwargs=template_kwargs,
+        add_generation_prompt=pb.add_generation_prompt if pb.HasField("add_generation_prompt") else None,
+        continue_final_message=pb.continue_final_message,
+    )
+
+
+def chunk_to_pb(chunk: public.Chunk) -> public_pb2.GenerateChunk:
+    out = public_pb2.GenerateChunk(
+        request_id=chunk.request_id,
+        sequence=chunk.sequence,
+        index_from=chunk.index_from,
+        text=chunk.text,
+        token_ids=chunk.token_ids,
+        finish_reason=chunk.finish_reason or "",
+        stop_reason="" if chunk.stop_reason is None else str(chunk.stop_reason),
+        prompt_token_ids=chunk.prompt_token_ids,
+        system_fingerprint=chunk.system_fingerprint,
+        kv_path=chunk.kv_path,
+    )
+    for token_id, entry in zip(chunk.token_ids, chunk.logprobs or (), strict=False):
+        out.logprobs.add(
+            token_id=token_id,
+            logprob=entry.logprob,
+            rank=entry.rank,
+            top_ids=entry.top_ids,
+            top_logprobs=entry.top_logprobs,
+        )
+    if chunk.usage is not None:
+        out.usage.prompt_tokens = chunk.usage.prompt_tokens
+        out.usage.completion_tokens = chunk.usage.completion_tokens
+        out.usage.cached_tokens = chunk.usage.cached_tokens
+    return out
+
+
+def chunk_from_pb(pb: public_pb2.GenerateChunk) -> public.Chunk:
+    usage = None
+    if pb.HasField("usage"):
+        usage = public.Usage(pb.usage.prompt_tokens, pb.usage.completion_tokens, pb.usage.cached_tokens)
+    logprobs = [TokenLogprobs(e.logprob, e.rank, list(e.top_ids), list(e.top_logprobs)) for e in pb.logprobs]
+    return public.Chunk(
+        request_id=pb.request_id,
+        sequence=pb.sequence,
+        index_from=pb.index_from,
+        text=pb.text,
+        token_ids=list(pb.token_ids),
+        logprobs=logprobs or None,
+        finish_reason=pb.finish_reason or None,
+        stop_reason=pb.stop_reason or None,
+        usage=usage,
+        prompt_token_ids=list(pb.prompt_token_ids),
+        system_fingerprint=pb.system_fingerprint,
+        kv_path=pb.kv_path,
+    )
