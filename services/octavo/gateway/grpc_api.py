@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from octavo.gateway.frontend import Frontend
-from octavo.gateway.template_option import template_options
 from octavo.gateway.job import Job
+from octavo.gateway.template_option import template_options
 from octavo.rpc import public
 from octavo.rpc.placement import ServerInfo
 from octavo.version import __version__

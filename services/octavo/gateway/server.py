@@ -31,7 +31,7 @@ class _Uvicorn(uvicorn.Server):
     """uvicorn without its own signal handling: the process decides when to stop."""
 
     @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # noqa: ANN201 - the base class has no types either
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # as in the base class
         yield
 
 

@@ -17,6 +17,7 @@ from octavo.sampling_params import SamplingParams
 
 CALL_TIMEOUT_S = 10.0
 PLAIN_OPTIONS = ("model", "request_id", "cache_salt", "priority", "timeout_s")
+CHAT_OPTIONS = ("template_kwargs", "add_generation_prompt", "continue_final_message")
 
 
 class AsyncClient:
@@ -28,8 +29,8 @@ class AsyncClient:
 
     Options of `generate`, `stream`, `chat` and `stream_chat`: `model`, `request_id` (a label for `abort`),
     `cache_salt`, `priority`, `timeout_s`, and any field of `SamplingParams` (`max_tokens=32`, `temperature=0`, …) or
-    `params=SamplingParams(…)`, which sets all of them.  Settings that are not given take the server's defaults.  A request
-    whose iteration is left early is cancelled at the server.
+    `params=SamplingParams(…)`, which sets all of them.  Settings that are not given take the server's defaults.
+    A request whose iteration is left early is cancelled at the server.
     """
 
     def __init__(self, address: str = "127.0.0.1:8001", *, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
@@ -94,14 +95,14 @@ class AsyncClient:
 
 def generate_call(prompt: str | Sequence[int], options: dict[str, Any]) -> GenerateCall:
     call = GenerateCall(prompt=prompt if isinstance(prompt, str) else list(prompt))
-    rest = _take(call, options, PLAIN_OPTIONS + ("echo_prompt_ids",))
+    rest = _take(call, options, (*PLAIN_OPTIONS, "echo_prompt_ids"))
     call.params = _explicit(rest)
     return call
 
 
 def chat_call(messages: Sequence[dict[str, Any]], options: dict[str, Any]) -> ChatCall:
     call = ChatCall(messages=list(messages))
-    rest = _take(call, options, PLAIN_OPTIONS + ("template_kwargs", "add_generation_prompt", "continue_final_message"))
+    rest = _take(call, options, (*PLAIN_OPTIONS, *CHAT_OPTIONS))
     call.params = _explicit(rest)
     return call
 

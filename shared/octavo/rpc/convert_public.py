@@ -83,7 +83,7 @@ def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
         except (TypeError, ValueError) as error:
             path = f"messages[{index}]"
             raise InvalidInput(f"{path}: must have role and content, both text ({error})", param=path) from None
-    return public_pb2.ChatRequest(
+    out = public_pb2.ChatRequest(
         model=call.model,
         messages=messages,
         params=explicit_to_pb(call.params),
@@ -92,9 +92,11 @@ def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
         priority=call.priority,
         timeout_s=call.timeout_s,
         template_kwargs_json=json.dumps(call.template_kwargs) if call.template_kwargs else "",
-        add_generation_prompt=call.add_generation_prompt,
         continue_final_message=call.continue_final_message,
     )
+    if call.add_generation_prompt is not None:
+        out.add_generation_prompt = call.add_generation_prompt
+    return out
 
 
 def chat_from_pb(pb: public_pb2.ChatRequest) -> public.ChatCall:

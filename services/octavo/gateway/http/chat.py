@@ -26,9 +26,9 @@ from octavo.gateway.http.connection import EventStream, while_connected
 from octavo.gateway.http.error import error_body, json_response
 from octavo.gateway.http.field import GenerateFields
 from octavo.gateway.http.logprob import chat_logprobs
-from octavo.gateway.template_option import template_options
 from octavo.gateway.http.run import Run, start
 from octavo.gateway.job import Job, OutputDelta
+from octavo.gateway.template_option import template_options
 from octavo.text.tokenizer import Tokenizer
 
 
