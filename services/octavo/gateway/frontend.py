@@ -93,44 +93,23 @@ class Frontend:
 
     # --- generating -------------------------------------------------------------------------------------------------
 
-    async def start(self, job: Job, prefix: str = "gen", *, waits_for_event: bool = True) -> Generation:
-        """Validate, place and submit a job; returns after the first event of its worker, or once a worker accepted it.
+    async def start(self, job: Job, prefix: str = "gen") -> Generation:
+        """Open and place one job; returns after the first event of its worker.
 
         Whatever is wrong before that (bad input, no worker, a refusal) is raised here.  Cancelling this call aborts
         the request.
         """
-        generation = await self._open(job, prefix)
+        generation = await self.open(job, prefix)
         try:
-            chain = self._chain(generation.request)
-            placement, record = await self._dispatcher.dispatch(generation.stream, generation.model, chain)
-            generation.record, generation.kv_path = record, placement.path
-            if waits_for_event:
-                await generation.prime()
+            await self.place(generation)
+            await generation.prime()
         except BaseException:
             generation.close()
             raise
         return generation
 
-    def abort(self, label: str) -> bool:
-        """End the live requests with this id or client label; returns whether there was one."""
-        streams = list(self._labels.get(label, ()))
-        for stream in streams:
-            self.streams.fail(stream, Aborted("the client aborted the request"))
-        return bool(streams)
-
-    async def close(self) -> None:
-        self.streams.fail_all(Unavailable("the server is shutting down"))
-        await self.links.close()
-        await self.routers.close()
-
-    def check_integrity(self) -> None:
-        self.streams.check_integrity()
-        self.links.check_integrity()
-        assert len(self.streams) or not self._labels, "labels of ended requests remain"
-
-    # --- steps of start -----------------------------------------------------------------------------------------------
-
-    async def _open(self, job: Job, prefix: str) -> Generation:
+    async def open(self, job: Job, prefix: str = "gen") -> Generation:
+        """A generation for a valid job, not yet placed; raises `InvalidInput` and the like.  The caller closes it."""
         if self.is_draining:
             raise Unavailable("the server is shutting down")
         name = self.model.check_name(job.model)
@@ -165,6 +144,29 @@ class Frontend:
                     del self._labels[label]
 
         return Generation(self.streams, stream, self.model.tokenizer, self.metrics, name, release)
+
+    async def place(self, generation: Generation) -> None:
+        """Bring an opened generation to a worker; raises when none takes it.  The caller closes it in any case."""
+        chain = self._chain(generation.request)
+        placement, record = await self._dispatcher.dispatch(generation.stream, generation.model, chain)
+        generation.record, generation.kv_path = record, placement.path
+
+    def abort(self, label: str) -> bool:
+        """End the live requests with this id or client label; returns whether there was one."""
+        streams = list(self._labels.get(label, ()))
+        for stream in streams:
+            self.streams.fail(stream, Aborted("the client aborted the request"))
+        return bool(streams)
+
+    async def close(self) -> None:
+        self.streams.fail_all(Unavailable("the server is shutting down"))
+        await self.links.close()
+        await self.routers.close()
+
+    def check_integrity(self) -> None:
+        self.streams.check_integrity()
+        self.links.check_integrity()
+        assert len(self.streams) or not self._labels, "labels of ended requests remain"
 
     async def _prompt(self, job: Job) -> list[int]:
         if job.token_ids is not None:

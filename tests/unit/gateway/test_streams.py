@@ -1,8 +1,8 @@
 import asyncio
 
 import pytest
-from gateway_doubles import FakeLink, make_record
 
+from gateway_doubles import FakeLink, make_record
 from octavo.errors import Aborted, ErrorDetail, InvalidInput, UpstreamLost
 from octavo.gateway.stream import Stream
 from octavo.gateway.streams import MAX_ASKED, Streams

@@ -92,25 +92,29 @@ async def start(frontend: Frontend, request: Request, jobs: Sequence[Job], prefi
 
 
 async def _start_all(frontend: Frontend, jobs: Sequence[Job], prefix: str, label: str) -> Run:
+    generations: list[Generation] = []
     slots = asyncio.Semaphore(PARALLEL_STARTS)
 
-    async def start_one(index: int, job: Job) -> Generation:
+    async def place(generation: Generation) -> None:
         async with slots:
-            # Waiting for every first event could wait for ever: the worker may hold back those that nobody reads yet.
-            return await frontend.start(job, prefix, waits_for_event=index == 0)
+            await frontend.place(generation)
 
-    tasks: list[asyncio.Task[Generation]] = []
     try:
+        # All are checked before the first one reaches a worker.
+        for job in jobs:
+            generations.append(await frontend.open(job, prefix))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(start_one(index, job)) for index, job in enumerate(jobs)]
+            for generation in generations:
+                group.create_task(place(generation))
+        # Only the first one's event is waited for: a worker may hold back those that nobody reads yet.
+        await generations[0].prime()
     except BaseException as error:
-        for task in tasks:
-            if task.done() and not task.cancelled() and task.exception() is None:
-                task.result().close()
+        for generation in generations:
+            generation.close()
         if isinstance(error, ExceptionGroup):
             raise _first(error) from None
         raise
-    return Run([task.result() for task in tasks], label)
+    return Run(generations, label)
 
 
 def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
