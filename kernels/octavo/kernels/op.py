@@ -17,6 +17,7 @@ import torch.nn.functional as F
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
 _BLAS_ROWS = 16
+_PACK_ROWS = 16
 _TAIL = 64
 _GRAIN = 32768
 
@@ -36,6 +37,17 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
         return _onednn(x, weight, bias)
     missing = -num_rows % _BLAS_ROWS
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:num_rows]
+
+
+def pack_linear(weight: torch.Tensor) -> torch.Tensor:
+    """The weight [out, in] as `linear` reads it fastest: the same product, bit for bit, in another layout.
+
+    On CPU, oneDNN's blocked layout, which it would otherwise make anew for every product (a bf16 product of one or two
+    rows takes half the time).  The result can only be given to `linear`.  Elsewhere the weight itself.
+    """
+    if weight.device.type == "cpu" and _HAS_ONEDNN and weight.dtype in _ONEDNN_DTYPES:
+        return torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)
+    return weight
 
 
 def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -89,3 +89,16 @@ def test_ops_are_close_to_their_references(dtype: torch.dtype) -> None:
         "rope": (heads, cos, sin),
     }.items():
         torch.testing.assert_close(getattr(op, name)(*arguments), getattr(reference, name)(*arguments), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("out_features", "in_features"), [(96, 64), (100, 36), (576, 1536)])
+def test_a_packed_weight_gives_the_bits_of_the_plain_one(
+    dtype: torch.dtype, out_features: int, in_features: int
+) -> None:
+    x = _random(64, in_features, dtype=dtype)
+    weight, bias = _random(out_features, in_features, dtype=dtype, seed=1), _random(out_features, dtype=dtype, seed=2)
+    packed = op.pack_linear(weight)
+    full = op.linear(x, weight, bias)
+    for m in (1, 2, 3, 15, 16, 17, 64):
+        assert torch.equal(op.linear(x[:m].clone(), packed, bias), full[:m])

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 from model_double import OneRank
@@ -20,18 +18,19 @@ def files_of(config, *paths, form="safetensors"):
     return ModelFiles("tiny", form, config, tuple(paths), None)
 
 
-def held(model):
-    """Every loaded weight by name, cloned."""
-    return {name: slot.target.clone() for name, slot in model.weights._slots.items()}
+def held(config, files, *settings, dtype=torch.float32):
+    """Every weight by name, as it lies in a model that was filled from `files`."""
+    model = create_model(config, dtype, "cpu", OneRank())
+    slots = dict(model.weights._slots)
+    load(model, files, *settings)
+    return {name: slot.target for name, slot in slots.items()}
 
 
 @pytest.mark.parametrize("family", ["llama", "smollm2", "qwen2", "qwen3", "opt"])
 def test_every_weight_arrives_where_its_name_says(family, tmp_path):
     folder = write_tiny_model(tmp_path, family)
-    model = make(tiny_config(family))
-    load(model, files_of(tiny_config(family), folder / "model.safetensors"))
     stored = load_file(folder / "model.safetensors")
-    got = held(model)
+    got = held(tiny_config(family), files_of(tiny_config(family), folder / "model.safetensors"))
     assert got.keys() == stored.keys()
     for name, value in stored.items():
         assert torch.equal(got[name], value), name
@@ -42,9 +41,8 @@ def test_sharded_files_load_as_one(tmp_path):
     names = list(stored)
     for index, part in enumerate((names[::2], names[1::2])):
         save_file({name: stored[name] for name in part}, tmp_path / f"part{index}.safetensors")
-    model = make(tiny_config())
-    load(model, files_of(tiny_config(), tmp_path / "part0.safetensors", tmp_path / "part1.safetensors"))
-    assert torch.equal(held(model)["lm_head.weight"], stored["lm_head.weight"])
+    got = held(tiny_config(), files_of(tiny_config(), tmp_path / "part0.safetensors", tmp_path / "part1.safetensors"))
+    assert torch.equal(got["lm_head.weight"], stored["lm_head.weight"])
 
 
 def test_missing_unknown_and_misshapen_weights_are_listed_in_one_error(tmp_path):
@@ -64,9 +62,8 @@ def test_missing_unknown_and_misshapen_weights_are_listed_in_one_error(tmp_path)
 def test_names_without_the_model_prefix_are_known_too(tmp_path):
     stored = load_file(write_tiny_model(tmp_path, "opt") / "model.safetensors")
     save_file({n.removeprefix("model."): v for n, v in stored.items()}, tmp_path / "short.safetensors")
-    model = make(tiny_config("opt"))
-    load(model, files_of(tiny_config("opt"), tmp_path / "short.safetensors"))
-    assert torch.equal(held(model)["model.decoder.embed_tokens.weight"], stored["model.decoder.embed_tokens.weight"])
+    got = held(tiny_config("opt"), files_of(tiny_config("opt"), tmp_path / "short.safetensors"))
+    assert torch.equal(got["model.decoder.embed_tokens.weight"], stored["model.decoder.embed_tokens.weight"])
 
 
 def test_a_tied_model_takes_a_checkpoint_that_holds_the_head_as_well(tmp_path):
@@ -94,12 +91,8 @@ def test_a_load_format_that_the_files_do_not_have_is_refused(tmp_path):
 
 
 def test_dummy_weights_are_a_function_of_the_seed():
-    values = []
-    for seed in (1, 1, 2):
-        model = make(tiny_config("qwen3"))
-        load(model, files_of(tiny_config("qwen3"), form="none"), "dummy", seed)
-        values.append(held(model))
-    a, b, c = values
+    config = tiny_config("qwen3")
+    a, b, c = (held(config, files_of(config, form="none"), "dummy", seed) for seed in (1, 1, 2))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["lm_head.weight"], c["lm_head.weight"])
     assert float(a["model.norm.weight"].mean()) == pytest.approx(1.0, abs=0.01)
@@ -118,6 +111,5 @@ def test_bfloat16_weights_keep_their_bits(tmp_path):
     stored = load_file(write_tiny_model(tmp_path) / "model.safetensors")
     half = {name: value.bfloat16() for name, value in stored.items()}
     save_file(half, tmp_path / "half.safetensors")
-    model = create_model(tiny_config(), torch.bfloat16, "cpu", OneRank())
-    load(model, files_of(json.loads(json.dumps(tiny_config())), tmp_path / "half.safetensors"))
-    assert all(torch.equal(value, half[name]) for name, value in held(model).items())
+    got = held(tiny_config(), files_of(tiny_config(), tmp_path / "half.safetensors"), dtype=torch.bfloat16)
+    assert all(torch.equal(value, half[name]) for name, value in got.items())

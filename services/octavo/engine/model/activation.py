@@ -6,19 +6,19 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 
 from octavo.errors import InvalidInput, Problem, show
+from octavo.kernels import op
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 _ACTIVATIONS: dict[str, Activation] = {
-    "silu": F.silu,
-    "swish": F.silu,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": op.silu,
+    "swish": op.silu,
+    "relu": op.relu,
+    "gelu": op.gelu,
+    "gelu_new": partial(op.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(op.gelu, approximate="tanh"),
 }
 
 

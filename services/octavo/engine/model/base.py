@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from octavo.engine.model.linear import Linear
 from octavo.engine.model.weight import WeightTable
 from octavo.kv.layout import GroupSpec
 
@@ -40,8 +41,18 @@ class CausalLM(ABC):
     """Every weight by its Hugging Face name."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Take every weight by its Hugging Face name; raises `InvalidInput` that lists missing or unknown names."""
+        """Take every weight by its Hugging Face name, once, and make the model ready to run.
+
+        Raises `InvalidInput` that lists missing, unknown and misshapen ones.
+        """
         self.weights.fill(weights)
+        self.weights.release()
+        for linear in self.linears():
+            linear.finish()
+
+    @abstractmethod
+    def linears(self) -> Iterable[Linear]:
+        """Every linear of this rank."""
 
     @abstractmethod
     def forward(

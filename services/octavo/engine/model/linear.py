@@ -1,7 +1,8 @@
 """Linear layers of one rank: packed columns, rows, and whole ones.
 
-Weights are [out_features, in_features], contiguous.  Column layers keep a slice of every part's outputs; row layers
-keep a slice of the inputs and add up over the ranks, in rank order, before the bias.
+Weights are [out_features, in_features], contiguous until `finish` puts them into the layout that products read fastest.
+Column layers keep a slice of every part's outputs; row layers keep a slice of the inputs and add up over the ranks, in
+rank order, before the bias.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from octavo.engine.model import op
 from octavo.engine.model.weight import WeightSlot, replicated
+from octavo.kernels import op
 
 if TYPE_CHECKING:
     from octavo.engine.parallel.comm import Comm
@@ -31,62 +32,70 @@ class Place:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
 
-class PackedLinear:
-    """Several linears of one input as one matrix (q, k, v; gate, up), split over the ranks by output."""
+class Linear:
+    """One rank's matrix and bias."""
 
-    def __init__(self, place: Place, in_features: int, parts: Mapping[str, int], *, has_bias: bool) -> None:
-        """`parts` maps each Hugging Face name to its full number of outputs, which the ranks must divide."""
-        size, rank = place.comm.size, place.comm.rank
-        self.parts = {name: full // size for name, full in parts.items()}
-        self.weight = place.empty(sum(self.parts.values()), in_features)
-        self.bias = place.empty(self.weight.shape[0]) if has_bias else None
-        self._rank = rank
-        self._full = dict(parts)
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
 
-    def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
-        """A slot per part; `prefix` is put before each part's name."""
-        row, in_features = 0, self.weight.shape[1]
-        for name, num in self.parts.items():
-            full, start = self._full[name], self._rank * num
-            yield f"{prefix}{name}.weight", WeightSlot(self.weight[row : row + num], (full, in_features), 0, start)
-            if self.bias is not None:
-                yield f"{prefix}{name}.bias", WeightSlot(self.bias[row : row + num], (full,), 0, start)
-            row += num
+    def finish(self) -> None:
+        """Lay out the loaded weight for speed; nothing may be loaded after."""
+        self.weight = op.pack_linear(self.weight)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return op.linear(x, self.weight, self.bias)
 
 
-class RowLinear:
+class PackedLinear(Linear):
+    """Several linears of one input as one matrix (q, k, v; gate, up), split over the ranks by output."""
+
+    def __init__(self, place: Place, in_features: int, parts: Mapping[str, int], *, has_bias: bool) -> None:
+        """`parts` maps each Hugging Face name to its full number of outputs, which the ranks must divide."""
+        self._parts = dict(parts)
+        self._rank, self._num_ranks = place.comm.rank, place.comm.size
+        num_rows = sum(parts.values()) // self._num_ranks
+        super().__init__(place.empty(num_rows, in_features), place.empty(num_rows) if has_bias else None)
+
+    def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
+        """A slot per part; `prefix` is put before each part's name."""
+        row, in_features = 0, self.weight.shape[1]
+        for name, full in self._parts.items():
+            num = full // self._num_ranks
+            start = self._rank * num
+            yield f"{prefix}{name}.weight", WeightSlot(self.weight[row : row + num], (full, in_features), 0, start)
+            if self.bias is not None:
+                yield f"{prefix}{name}.bias", WeightSlot(self.bias[row : row + num], (full,), 0, start)
+            row += num
+
+
+class RowLinear(Linear):
     """A linear whose inputs are split over the ranks; every rank gets the whole output."""
 
     def __init__(self, place: Place, in_features: int, out_features: int, *, has_bias: bool) -> None:
         self._comm = place.comm
-        self._full = (out_features, in_features)
-        self.weight = place.empty(out_features, in_features // place.comm.size)
-        self.bias = place.empty(out_features) if has_bias else None
+        self._shape = (out_features, in_features)
+        weight = place.empty(out_features, in_features // place.comm.size)
+        super().__init__(weight, place.empty(out_features) if has_bias else None)
 
     def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
         start = self._comm.rank * self.weight.shape[1]
-        yield f"{name}.weight", WeightSlot(self.weight, self._full, 1, start)
+        yield f"{name}.weight", WeightSlot(self.weight, self._shape, 1, start)
         if self.bias is not None:
             yield f"{name}.bias", replicated(self.bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._comm.size == 1:
             return op.linear(x, self.weight, self.bias)
-        out = self._comm.all_reduce(op.linear(x, self.weight, None))
+        out = self._comm.all_reduce(op.linear(x, self.weight))
         return out if self.bias is None else out + self.bias
 
 
-class WholeLinear:
-    """A linear that every rank holds whole; no bias."""
+class WholeLinear(Linear):
+    """A linear that every rank holds whole, without bias; `shared` is a weight that belongs to another layer too."""
 
-    def __init__(self, place: Place, in_features: int, out_features: int) -> None:
-        self.weight = place.empty(out_features, in_features)
+    def __init__(self, place: Place, in_features: int, out_features: int, shared: torch.Tensor | None = None) -> None:
+        super().__init__(place.empty(out_features, in_features) if shared is None else shared, None)
 
     def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
         yield f"{name}.weight", replicated(self.weight)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return op.linear(x, self.weight, None)

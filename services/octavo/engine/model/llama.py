@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from octavo.engine.model import op
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
 from octavo.engine.model.geometry import check_sizes, resolve_length
-from octavo.engine.model.linear import PackedLinear, Place, RowLinear
+from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
 from octavo.engine.model.rope import RopeTable, read_rope
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
 from octavo.errors import InvalidInput
+from octavo.kernels import op
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Which Hugging Face linears each fused one holds, in order."""
@@ -54,6 +54,9 @@ class _Layer:
         self.q_norm = place.empty(head_dim) if has_qk_norm else None
         self.k_norm = place.empty(head_dim) if has_qk_norm else None
         self._act = None if config["hidden_act"] == "silu" else activation(config["hidden_act"], "hidden_act")
+
+    def linears(self) -> tuple[Linear, ...]:
+        return self.qkv_proj, self.o_proj, self.gate_up_proj, self.down_proj
 
     def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
         yield f"{prefix}input_layernorm.weight", replicated(self.input_norm)
@@ -127,7 +130,8 @@ class LlamaForCausalLM(CausalLM):
         ]
         self._norm = place.empty(config["hidden_size"])
         self._is_tied = bool(config["tie_word_embeddings"])
-        self._head = self._embedding if self._is_tied else place.empty(self.vocab_size, config["hidden_size"])
+        tied = self._embedding if self._is_tied else None
+        self._head = WholeLinear(place, config["hidden_size"], self.vocab_size, tied)
         self.weights = WeightTable(self._slots(), "model.")
         self.weights.ignore("rotary_emb.inv_freq", *(["lm_head.weight"] if self._is_tied else []))
 
@@ -158,13 +162,18 @@ class LlamaForCausalLM(CausalLM):
         """Per layer, how many tokens (its own included) a token attends to; 0 means all."""
         return [0] * config["num_hidden_layers"]
 
+    def linears(self) -> Iterator[Linear]:
+        for layer in self._layers:
+            yield from layer.linears()
+        yield self._head
+
     def _slots(self) -> Iterator[tuple[str, WeightSlot]]:
         yield "model.embed_tokens.weight", replicated(self._embedding)
         for index, layer in enumerate(self._layers):
             yield from layer.slots(f"model.layers.{index}.")
         yield "model.norm.weight", replicated(self._norm)
         if not self._is_tied:
-            yield "lm_head.weight", replicated(self._head)
+            yield from self._head.slots("lm_head")
 
     def forward(
         self,
@@ -181,7 +190,7 @@ class LlamaForCausalLM(CausalLM):
         return op.rms_norm(x, self._norm, self._eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return op.linear(hidden, self._head, None).float()
+        return self._head(hidden).float()
 
 
 class MistralForCausalLM(LlamaForCausalLM):

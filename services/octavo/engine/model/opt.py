@@ -8,14 +8,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from octavo.engine.model import op
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
 from octavo.engine.model.geometry import check_sizes, resolve_length
-from octavo.engine.model.linear import PackedLinear, Place, RowLinear, WholeLinear
+from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
 from octavo.errors import InvalidInput, Problem, show
+from octavo.kernels import op
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj")}
 """Which Hugging Face linears each fused one holds, in order."""
@@ -30,7 +30,6 @@ class _Norm:
     """A layer norm; without weights where the config has no affine norms."""
 
     def __init__(self, place: Place, size: int, *, is_affine: bool) -> None:
-        self._shape = (size,)
         self.weight = place.empty(size) if is_affine else None
         self.bias = place.empty(size) if is_affine else None
 
@@ -40,7 +39,7 @@ class _Norm:
             yield f"{name}.bias", replicated(self.bias)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, self._shape, self.weight, self.bias, _EPS)
+        return op.layer_norm(x, self.weight, self.bias, _EPS)
 
 
 class _Layer:
@@ -59,6 +58,9 @@ class _Layer:
         is_affine = bool(config["layer_norm_elementwise_affine"])
         self.attention_norm = _Norm(place, hidden, is_affine=is_affine)
         self.final_norm = _Norm(place, hidden, is_affine=is_affine)
+
+    def linears(self) -> tuple[Linear, ...]:
+        return self.qkv_proj, self.out_proj, self.fc1, self.fc2
 
     def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
         yield from self.qkv_proj.slots(f"{prefix}self_attn.")
@@ -115,7 +117,7 @@ class OPTForCausalLM(CausalLM):
         is_affine = bool(config["layer_norm_elementwise_affine"])
         self._norm = _Norm(place, hidden, is_affine=is_affine) if has_norm else None
         self._is_tied = bool(config["tie_word_embeddings"])
-        self._head = self._embedding if self._is_tied else place.empty(self.vocab_size, width)
+        self._head = WholeLinear(place, width, self.vocab_size, self._embedding if self._is_tied else None)
         self.weights = WeightTable(self._slots(), "model.")
         if self._is_tied:
             self.weights.ignore("lm_head.weight")
@@ -139,6 +141,13 @@ class OPTForCausalLM(CausalLM):
         full["intermediate_size"] = full["ffn_dim"]
         return full
 
+    def linears(self) -> Iterator[Linear]:
+        for layer in self._layers:
+            yield from layer.linears()
+        if self._project_in is not None and self._project_out is not None:
+            yield from (self._project_in, self._project_out)
+        yield self._head
+
     def _slots(self) -> Iterator[tuple[str, WeightSlot]]:
         name = "model.decoder."
         yield f"{name}embed_tokens.weight", replicated(self._embedding)
@@ -151,7 +160,7 @@ class OPTForCausalLM(CausalLM):
         if self._norm is not None:
             yield from self._norm.slots(f"{name}final_layer_norm")
         if not self._is_tied:
-            yield "lm_head.weight", replicated(self._head)
+            yield from self._head.slots("lm_head")
 
     def forward(
         self,
@@ -172,4 +181,4 @@ class OPTForCausalLM(CausalLM):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._project_out is not None:
             hidden = self._project_out(hidden)
-        return op.linear(hidden, self._head, None).float()
+        return self._head(hidden).float()

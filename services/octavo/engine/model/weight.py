@@ -46,6 +46,7 @@ class WeightTable:
     def __init__(self, slots: Iterable[tuple[str, WeightSlot]], prefix: str) -> None:
         """`prefix` is the part of names that some checkpoints leave out (`model.`)."""
         self._slots = dict(slots)
+        self._shapes = {name: slot.shape for name, slot in self._slots.items()}
         self._ignored: set[str] = set()
         self._prefix = prefix
 
@@ -55,8 +56,7 @@ class WeightTable:
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Name and full shape of every weight, in the order of the model."""
-        for name, slot in self._slots.items():
-            yield name, slot.shape
+        yield from self._shapes.items()
 
     def fill(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Load all; raises one `InvalidInput` that lists missing, unknown, repeated and misshapen weights."""
@@ -87,6 +87,10 @@ class WeightTable:
             if more > 0:
                 listed.append(Problem("weights", show(more), "more problems like these"))
             raise InvalidInput.of(listed)
+
+    def release(self) -> None:
+        """Let go of the memory of the weights, which may then move; only the shapes remain."""
+        self._slots.clear()
 
     def _is_ignored(self, name: str) -> bool:
         return any(name == ignored or name.endswith("." + ignored) for ignored in self._ignored)
