@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from octavo.cli.lifeline import tie_to_parent
 from octavo.config.resolve import Resolved, resolve
-from octavo.errors import InvalidInput, Problem
+from octavo.errors import InvalidInput, OctavoError, Problem, Unavailable
 from octavo.obs.log import get_logger, setup
 from octavo.obs.notify import Notifier
 
@@ -30,7 +31,14 @@ def run_service(
     tie_to_parent(env)
     resolved = read_settings(command, name, summary, argv, env)
     announce(resolved, is_detail=Notifier.from_env().is_heard)
-    return run(resolved.config, resolved.info_json())
+    try:
+        return run(resolved.config, resolved.info_json())
+    except OctavoError:
+        raise
+    except Exception as error:
+        log.exception(f"{name} failed: a fault of Octavo's, not of the input")
+        Notifier.from_env().failed(f"internal error: {type(error).__name__}: {error}")
+        return 1
 
 
 def read_settings(
@@ -57,3 +65,9 @@ def announce(resolved: Resolved[T], *, is_detail: bool = False) -> None:
     for text in resolved.overrides:
         log.info(text)
     log.debug("all settings", settings=resolved.info_json(), sources=json.dumps(resolved.sources), pid=os.getpid())
+
+
+def check_engine_is_installed() -> None:
+    """Raises `Unavailable` that says what to install where the engine's libraries are missing."""
+    if importlib.util.find_spec("torch") is None:
+        raise Unavailable("the engine needs torch, which is not installed: pip install 'octavo[worker]'")

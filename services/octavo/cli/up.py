@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +11,10 @@ from pathlib import Path
 from octavo.cli.cluster import ClusterPlan, Machine, child_env, fixed_ports, plan_cluster
 from octavo.cli.host import check_port, free_memory_bytes, has_gpu, num_cores, visible_gpus
 from octavo.cli.screen import Screen, ScreenStream, how_to_call
-from octavo.cli.service import announce, read_settings
+from octavo.cli.service import announce, check_engine_is_installed, read_settings
 from octavo.cli.supervisor import Supervisor
 from octavo.config.command import ClusterService
 from octavo.config.setting import settings_of
-from octavo.errors import Unavailable
 from octavo.hub.files import ModelFiles
 from octavo.obs.log import setup
 from octavo.obs.progress import ProgressDisplay
@@ -70,12 +68,6 @@ async def _supervise(
         on_failure=on_failure,
     )
     return await supervisor.run()
-
-
-def check_engine_is_installed() -> None:
-    """Raises `Unavailable` that says what to install where the engine's libraries are missing."""
-    if importlib.util.find_spec("torch") is None:
-        raise Unavailable("the engine needs torch, which is not installed: pip install 'octavo[worker]'")
 
 
 def find_model(config: ClusterService, display: ProgressDisplay) -> ModelFiles:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from octavo.cli.service import run_service
+from octavo.cli.service import check_engine_is_installed, run_service
 from octavo.config.command import WorkerService
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     def start(config: WorkerService, info_json: str) -> int:
+        check_engine_is_installed()
         from octavo.worker.main import run
 
         return run(config, info_json)
