@@ -37,6 +37,11 @@ class DemoModel:
         """Where the file lies once fetched."""
         return cache_folder() / "models" / self.name / Path(self.member).name
 
+    @property
+    def is_fetched(self) -> bool:
+        """Whether the file is there.  It was checked before it got its name; the size guards against later damage."""
+        return self.path.is_file() and self.path.stat().st_size == self.size
+
 
 DEMO_MODELS = {
     model.name: model
@@ -61,17 +66,12 @@ def fetch_demo(name: str, progress: Progress | None = None) -> Path:
     model = DEMO_MODELS.get(name)
     if model is None:
         raise ModelNotFound(f"model: no demo model {name!r}; there are: {', '.join(DEMO_MODELS)}", param="model")
-    if _is_complete(model):
+    if model.is_fetched:
         return model.path
     with exclusive(model.path.parent / ".lock"):
-        if not _is_complete(model):
+        if not model.is_fetched:
             _fetch(model, progress or (lambda what, fraction: None))
     return model.path
-
-
-def _is_complete(model: DemoModel) -> bool:
-    """A file under its final name was checked before it got that name; its size guards against later damage."""
-    return model.path.is_file() and model.path.stat().st_size == model.size
 
 
 def _fetch(model: DemoModel, progress: Progress) -> None:
