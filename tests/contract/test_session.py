@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from octavo import faults
+from octavo.config.engine import SchedulerConfig
 from octavo.config.service import WorkerConfig
 from octavo.errors import Aborted, InvalidInput, StaleAttempt, TooLong, Unavailable
 from octavo.lifecycle import until
@@ -246,7 +248,7 @@ async def test_a_session_gone_for_its_lease_has_its_requests_aborted(slow_worker
 
 async def test_a_paused_request_stops_and_goes_on(worker: SimWorker, listener: Listener):
     session = await open_session(worker, listener)
-    await session.submit(request("r", 1500))
+    await session.submit(request("r", 300))
     await listener.until(lambda: len(listener.tokens("r")) > 2)
     session.pause("r", 1, True)
     await listener.until(lambda: any(s.state == "paused" for s in listener.silent))
@@ -255,8 +257,28 @@ async def test_a_paused_request_stops_and_goes_on(worker: SimWorker, listener: L
     assert len(listener.tokens("r")) == held
     session.pause("r", 1, False)
     await listener.until(lambda: listener.finish("r") == "length")
-    assert listener.tokens("r") == expected(1500)
+    assert listener.tokens("r") == expected(300)
     await session.close()
+
+
+async def test_a_session_that_stops_reading_pauses_only_its_own_requests(listener: Listener):
+    config = replace(sim_config(), scheduler=SchedulerConfig(max_num_seqs=80))
+    async with sim_worker(SimSpec(step_ms=1, num_blocks=8000), config) as worker:
+        stuck = Listener()
+        slow = await open_session(worker, stuck, "slow", receive_queue=1, receive_buffer_bytes=4096)
+        fast = await open_session(worker, listener, "fast")
+        slow.pause_reading()
+        await slow.submit(request("wide", 1000, n=64))
+        await stuck.until(lambda: any(s.state == "paused" for s in stuck.silent), 20)
+        await fast.submit(request("other", 50))
+        await listener.until(lambda: listener.finish("other") == "length")
+        assert listener.tokens("other") == expected(50)
+        assert stuck.emissions == []
+        slow.pause_reading(False)
+        await stuck.until(lambda: all(stuck.finish("wide", s) == "length" for s in range(64)), 30)
+        assert stuck.tokens("wide", 63) == expected(1000, 63)
+        await slow.close()
+        await fast.close()
 
 
 async def test_requests_of_a_worker_that_drains(slow_worker: SimWorker, listener: Listener):

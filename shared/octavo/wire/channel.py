@@ -76,7 +76,7 @@ class EngineChannel:
 
     def receive(self, timeout_s: float) -> list[ToEngine]:
         """All waiting commands; blocks up to `timeout_s` for the first.  Malformed ones are logged and skipped."""
-        events = dict(self._poller.poll(timeout_s * 1000))
+        events = dict(self._poller.poll(int(timeout_s * 1000)))
         self.is_orphan = self.is_orphan or self._parent_fd in events
         commands: list[ToEngine] = []
         while self._socket in events:

@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 
 SEND_QUEUE = 256
 """Frames that ZMQ queues per session before the session counts as blocked."""
-RETRY_S = 0.01
+RETRY_MS = 10
+SEND_BUFFER_BYTES = 256 * 1024
 
 
 class TokenServer:
@@ -37,12 +38,12 @@ class TokenServer:
     def __init__(
         self,
         host: str,
-        on_hello: Callable[[bytes, str], None],
-        on_blocked: Callable[[bytes], None],
-        on_writable: Callable[[bytes], None],
+        on_hello: Callable[[bytes, str], object],
+        on_blocked: Callable[[bytes], object],
+        on_writable: Callable[[bytes], object],
         *,
         send_queue: int = SEND_QUEUE,
-        send_buffer_bytes: int = -1,
+        send_buffer_bytes: int = SEND_BUFFER_BYTES,
     ) -> None:
         self._on_hello, self._on_blocked, self._on_writable = on_hello, on_blocked, on_writable
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -86,7 +87,7 @@ class TokenServer:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake_fd, zmq.POLLIN)
         while not self._is_stopping:
-            events = dict(poller.poll(RETRY_S * 1000 if self._blocked else None))
+            events = dict(poller.poll(RETRY_MS if self._blocked else None))
             if self._wake_fd in events:
                 os.eventfd_read(self._wake_fd)
             if self._socket in events:
