@@ -71,6 +71,15 @@ class Front:
         return self._server.address
 
     @property
+    def http_address(self) -> str:
+        return self._http.address
+
+    @property
+    def record(self) -> WorkerRecord | None:
+        """The record that routers get, once the engine is ready."""
+        return self._record()
+
+    @property
     def is_joined(self) -> bool:
         """Whether the engine became ready and the worker began to register."""
         return self._registration is not None
