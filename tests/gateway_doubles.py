@@ -89,7 +89,7 @@ class FakeLink:
         self.paused: list[tuple[str, bool]] = []
         self.refusal: OctavoError | None = None
         self.mangle: Callable[[Emission], list[Emission]] = lambda emission: [emission]
-        self.stops_after: int | None = None
+        self.loses_after: int | None = None
         self._gates: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._sent: dict[str, list[Emission]] = {}
@@ -113,7 +113,9 @@ class FakeLink:
         for index in range(limit):
             await self._gates[request.request_id].wait()
             await asyncio.sleep(0)
-            if self.stops_after is not None and index >= self.stops_after:
+            if self.loses_after is not None and index >= self.loses_after:
+                self.is_open = False
+                self.listener.on_lost(self, "connection reset")
                 return
             for sequence in range(params.n):
                 token = self.tokens[(index + sequence) % len(self.tokens)]
@@ -146,12 +148,6 @@ class FakeLink:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def lose(self) -> None:
-        self.is_open = False
-        for task in self._tasks.values():
-            task.cancel()
-        self.listener.on_lost(self, "connection reset")
-
 
 class FakeCluster:
     """A frontend over fake routers and links."""
@@ -163,12 +159,14 @@ class FakeCluster:
         self.router = FakeRouter(self.records)
         self.links: dict[str, FakeLink] = {}
         self.refusals: dict[str, OctavoError] = {}
+        self.loses_after: int | None = None
         model = EdgeModel(files, load_tokenizer(files), GenerationDefaults(), ("tiny", "alias"))
         config = GatewayConfig(**settings)  # type: ignore[arg-type]  # settings of a test
         self.frontend = Frontend(config, model, Routers([self.router]), self._open, self._info, '{"port": 8000}')
 
     async def _open(self, record: WorkerRecord, listener: LinkListener) -> FakeLink:
         link = self.links[record.worker_id] = FakeLink(record, listener)
+        link.loses_after = self.loses_after
         link.refusal = self.refusals.get(record.worker_id)
         return link
 
