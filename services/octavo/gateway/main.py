@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 from pathlib import Path
-
-import uvloop
 
 from octavo.config.command import GatewayService
 from octavo.errors import InvalidInput
@@ -21,6 +18,7 @@ from octavo.gateway.server import GatewayServer
 from octavo.hub.generation import GenerationDefaults
 from octavo.hub.resolve import resolve_model
 from octavo.kv.record import WorkerRecord
+from octavo.lifecycle import StopSignal, run_service
 from octavo.obs.notify import Notifier
 from octavo.rpc.placement import ServerInfo
 from octavo.rpc.router import RouterClient
@@ -37,8 +35,7 @@ def run(config: GatewayService, info_json: str) -> int:
         raise InvalidInput("router: got none; name at least one router as host:port", param="router")
     notifier = Notifier.from_env()
     model = load_model(config, notifier)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, model, info_json, notifier))
+    return run_service(lambda stop: _serve(config, model, info_json, notifier, stop))
 
 
 def load_model(config: GatewayService, notifier: Notifier) -> EdgeModel:
@@ -74,7 +71,7 @@ def _read_template(path: str) -> str:
         ) from None
 
 
-async def _serve(config: GatewayService, model: EdgeModel, info_json: str, notifier: Notifier) -> int:
+async def _serve(config: GatewayService, model: EdgeModel, info_json: str, notifier: Notifier, stop: StopSignal) -> int:
     gateway_id = f"{socket.gethostname()}:{os.getpid()}"
     routers = Routers([RouterClient(address) for address in config.fleet.router])
 
@@ -83,22 +80,13 @@ async def _serve(config: GatewayService, model: EdgeModel, info_json: str, notif
 
     frontend = Frontend(config.gateway, model, routers, open_link, worker_info, info_json)
     server = GatewayServer(frontend)
-    stop, hurry = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        # A second signal does not wait for open streams.
-        (hurry if stop.is_set() else stop).set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
     await server.start()
     notifier.listening(http=server.http_address, grpc=server.grpc_address)
     logger.info("serving HTTP on %s and gRPC on %s", server.http_address, server.grpc_address)
     announce = asyncio.create_task(_announce(server, notifier))
     await stop.wait()
     announce.cancel()
-    await server.drain(hurry)
+    await server.drain(lambda: stop.is_urgent)
     return 0
 
 

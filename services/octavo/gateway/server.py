@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,6 +15,7 @@ from octavo.errors import InvalidInput, Unavailable
 from octavo.gateway.frontend import Frontend
 from octavo.gateway.grpc_api import GrpcApi
 from octavo.gateway.http.app import create_app
+from octavo.lifecycle import until
 from octavo.rpc.public_server import add_public
 from octavo.rpc.server import GrpcServer
 
@@ -73,27 +75,23 @@ class GatewayServer:
         self._serving = asyncio.create_task(self._http.serve([listener]), name="http")
         self._tasks.append(asyncio.create_task(self._watch_fleet(), name="fleet"))
 
-    async def drain(self, hurry: asyncio.Event) -> None:
-        """Stop accepting, let open streams end for `shutdown_timeout_s` (or until `hurry`), end the others, close."""
-        self.frontend.is_draining = True
+    async def drain(self, is_urgent: Callable[[], bool] = lambda: False) -> None:
+        """Stop accepting, let streams end for `shutdown_timeout_s` (or until `is_urgent`), end the others, close."""
+        frontend = self.frontend
+        frontend.is_draining = True
         self._http.should_exit = True
-        stop_grpc = asyncio.create_task(self._grpc.stop(self.frontend.config.shutdown_timeout_s + LAST_WORDS_S))
-        await self._grpc.set_serving(False)
-        try:
-            async with asyncio.timeout(self.frontend.config.shutdown_timeout_s):
-                while len(self.frontend.streams) and not hurry.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(hurry.wait(), 0.05)
-        except TimeoutError:
-            logger.warning("ending %d streams that did not end in time", len(self.frontend.streams))
-        self.frontend.streams.fail_all(Unavailable("the server is shutting down"))
+        timeout_s = frontend.config.shutdown_timeout_s
+        stop_grpc = asyncio.create_task(self._grpc.stop(timeout_s + LAST_WORDS_S))
+        if not await until(lambda: not len(frontend.streams) or is_urgent(), timeout_s):
+            logger.warning("ending %d streams that did not end within %g s", len(frontend.streams), timeout_s)
+        frontend.streams.fail_all(Unavailable("the server is shutting down"))
         for task in self._tasks:
             task.cancel()
         await asyncio.wait({self._serving, stop_grpc}, timeout=LAST_WORDS_S + 1)
         self._serving.cancel()
         stop_grpc.cancel()
         await asyncio.gather(self._serving, stop_grpc, *self._tasks, return_exceptions=True)
-        await self.frontend.close()
+        await frontend.close()
 
     async def _watch_fleet(self) -> None:
         while True:
