@@ -47,7 +47,12 @@ class AsyncLLM:
         return cls(LLMEngine.from_engine_args(engine_args))
 
     def add_request(
-        self, request: str | Request, prompt: Prompt | None = None, params: SamplingParams | None = None
+        self,
+        request: str | Request,
+        prompt: Prompt | None = None,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
     ) -> RequestStream:
         """Start a request (an id, a prompt, sampling parameters; or a ready `Request`) and return its stream.
 
@@ -59,20 +64,26 @@ class AsyncLLM:
         if isinstance(request, Request):
             prepared = Prepared(request, None)
         else:
-            prepared = frontend.prepare(request, "" if prompt is None else prompt, params or frontend.default_params())
+            params = params or frontend.default_params()
+            prepared = frontend.prepare(request, "" if prompt is None else prompt, params, priority=priority)
         stream = RequestStream(prepared.request.request_id, self.abort_request)
         loop = asyncio.get_running_loop()
         self._send(lambda: self._start(prepared, stream, loop))
         return stream
 
     async def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None, request_id: str | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
     ) -> AsyncIterator[RequestOutput]:
         """Cumulative outputs of one request: each holds the whole text and all token ids so far.
 
         Leaving the loop early, or cancelling the task, aborts the request and frees its blocks.
         """
-        stream = self.add_request(request_id or secrets.token_hex(16), prompt, params)
+        stream = self.add_request(request_id or secrets.token_hex(16), prompt, params, priority=priority)
         try:
             async for output in stream:
                 yield output

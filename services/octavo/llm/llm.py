@@ -13,7 +13,7 @@ from octavo.llm.args import EngineArgs
 from octavo.llm.frontend import Prepared
 from octavo.llm.llm_engine import LLMEngine
 from octavo.llm.output import RequestOutput
-from octavo.llm.progress import Progress
+from octavo.llm.progress import FetchProgress, Progress
 from octavo.llm.prompt import Prompt, list_conversations, list_params, list_prompts
 from octavo.sampling_params import SamplingParams
 
@@ -27,7 +27,11 @@ class LLM:
     """
 
     def __init__(self, model: str | LLMEngine, **flags: Any) -> None:
-        self._engine = model if isinstance(model, LLMEngine) else LLMEngine.from_engine_args(EngineArgs(model, **flags))
+        if isinstance(model, LLMEngine):
+            self._engine = model
+        else:
+            with FetchProgress() as progress:
+                self._engine = LLMEngine.from_engine_args(EngineArgs(model, **flags), progress.show)
         self._ids = itertools.count()
 
     @property

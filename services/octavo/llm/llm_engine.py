@@ -19,6 +19,7 @@ from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.engine.core import EngineCore
+    from octavo.hub.files import Progress
     from octavo.kv.record import WorkerRecord
     from octavo.wire.message import EngineStats
 
@@ -34,8 +35,11 @@ class LLMEngine:
         self._attempts = itertools.count(1)
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs) -> LLMEngine:
-        """Resolve the model, load it and build the engine.  Raises typed errors that name the setting at fault."""
+    def from_engine_args(cls, engine_args: EngineArgs, progress: Progress | None = None) -> LLMEngine:
+        """Resolve the model, load it and build the engine.  Raises typed errors that name the setting at fault.
+
+        `progress` hears what is being fetched, and the fraction done.
+        """
         from octavo.engine.build import build_engine
         from octavo.hub.generation import GenerationDefaults
         from octavo.hub.resolve import resolve_model
@@ -49,6 +53,7 @@ class LLMEngine:
             revision=model.revision,
             generation_config=model.generation_config,
             load_format=model.load_format,
+            progress=progress,
         )
         tokenizer = load_tokenizer(files)
         defaults = GenerationDefaults.from_files(files)
@@ -57,10 +62,16 @@ class LLMEngine:
         return cls(core, frontend, record)
 
     def add_request(
-        self, request: str | Request, prompt: Prompt | None = None, params: SamplingParams | None = None
+        self,
+        request: str | Request,
+        prompt: Prompt | None = None,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
     ) -> None:
         """Queue a request: an id, a prompt and sampling parameters; or a `Request` made elsewhere.
 
+        `priority` counts under the scheduling policy `priority`: lower values run first.
         Raises `InvalidInput` for one that can never run or an id that is live, `Busy` when the queue is full.
         """
         if isinstance(request, Request):
@@ -68,7 +79,9 @@ class LLMEngine:
             return
         if prompt is None:
             raise InvalidInput("prompt: got None; a request id needs a prompt", param="prompt")
-        self.add_prepared(self.frontend.prepare(request, prompt, params or self.frontend.default_params()))
+        self.add_prepared(
+            self.frontend.prepare(request, prompt, params or self.frontend.default_params(), priority=priority)
+        )
 
     def add_prepared(self, prepared: Prepared) -> None:
         """Queue a request that `frontend.prepare` made."""

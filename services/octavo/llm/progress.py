@@ -1,4 +1,4 @@
-"""The progress bar of `LLM.generate`."""
+"""Progress bars: of `LLM.generate`, and of fetching a model."""
 
 from __future__ import annotations
 
@@ -30,6 +30,31 @@ class Progress:
         self._bar.update(1)
 
     def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class FetchProgress:
+    """Shows what is being fetched on a terminal; a bar appears once something is, and none elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def show(self, what: str, fraction: float) -> None:
+        """The fraction of `what` that is done, from 0 to 1."""
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=100, unit="%", file=sys.stderr, disable=None)
+        self._bar.set_description(what, refresh=False)
+        self._bar.update(round(fraction * 100) - self._bar.n)
+
+    def __enter__(self) -> FetchProgress:
         return self
 
     def __exit__(

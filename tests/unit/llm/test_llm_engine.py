@@ -148,3 +148,11 @@ def test_closing_aborts_what_is_live(make_engine):
     engine.close()
     engine.close()
     assert engine.live_request_ids() == []
+
+
+def test_lower_priority_values_run_first_under_the_priority_policy(make_engine):
+    engine = make_engine(policy="priority", max_num_seqs=1)
+    for request_id, priority in (("late", 5), ("soon", 1), ("first", 0)):
+        engine.add_request(request_id, "Hello", PARAMS, priority=priority)
+    _, seen = run(engine)
+    assert [o.request_id for o in seen if o.finished] == ["first", "soon", "late"]
