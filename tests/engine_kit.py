@@ -143,11 +143,11 @@ def oracle(request: Request, sequence: int, spec: SchedulerSpec) -> list[int]:
     if params.max_tokens is not None:
         limit = min(limit, params.max_tokens)
     while len(outputs) < limit:
-        outputs.append(next_token([*request.prompt_token_ids, *outputs], params.seed or 0, sequence))
-        if len(outputs) >= params.min_tokens:
+        if outputs and len(outputs) >= params.min_tokens:
             is_eos = outputs[-1] in spec.eos_token_ids and not params.ignore_eos
             if is_eos or outputs[-1] in params.stop_token_ids:
                 break
+        outputs.append(next_token([*request.prompt_token_ids, *outputs], params.seed or 0, sequence))
     return outputs
 
 
