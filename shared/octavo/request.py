@@ -30,7 +30,7 @@ class Request(msgspec.Struct, array_like=True):
     `request_id` is minted by the gateway and unique; a client's own id is only a label kept at the gateway.  `attempt`
     numbers the tries of a request and is the fence: an engine refuses an attempt below the highest it has seen.
     `params.seed` is always set.  `namespace` is the hash of tenant and cache salt that keeps prefix caches apart.
-    `deadline_unix_s` 0 means none.
+    `priority` orders requests under the `priority` policy, lower first.  `deadline_unix_s` 0 means none.
     """
 
     request_id: str

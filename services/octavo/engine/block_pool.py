@@ -68,6 +68,11 @@ class BlockPool:
         return len(self._evictable)
 
     @property
+    def num_hashed(self) -> int:
+        """Blocks that carry a hash, held or not; O(num_blocks), for checks."""
+        return self.num_blocks - self._hashes.count(None)
+
+    @property
     def num_releasing(self) -> int:
         """Blocks whose only holds are those of steps: free as soon as these steps complete."""
         return self._num_releasing
@@ -152,9 +157,10 @@ class BlockPool:
             raise InternalError(
                 f"pool: {len(self._free)} free + {len(evictable)} evictable, {num_unheld} without holds"
             )
-        if any(self._num_holds[b] or self._hashes[b] is not None for b in free):
+        # map over bound methods: pools have 100,000 blocks and more, and the engine checks whenever it is idle
+        if any(map(self._num_holds.__getitem__, free)) or any(map(self._hashes.__getitem__, free)):
             raise InternalError("pool: a free block is held or carries a hash")
-        if any(self._num_holds[b] or self._hashes[b] is None for b in evictable):
+        if any(map(self._num_holds.__getitem__, evictable)) or not all(map(self._hashes.__getitem__, evictable)):
             raise InternalError("pool: an evictable block is held or carries no hash")
         if sum(self._num_holds) != sum(self._num_seq_holds) + sum(sum(h.values()) for h in self._other_holds.values()):
             raise InternalError("pool: holds by kind do not add up")

@@ -88,9 +88,8 @@ class PrefixCache:
             for block_hash, block in entries.items():
                 if self._pool.hash_of(block) != (group, block_hash):
                     raise InternalError(f"prefix cache: block {block} of group {group} carries another hash")
-        num_hashed = sum(self._pool.hash_of(b) is not None for b in range(self._pool.num_blocks))
-        if num_hashed != len(self):
-            raise InternalError(f"prefix cache: {len(self)} entries, but {num_hashed} blocks carry a hash")
+        if self._pool.num_hashed != len(self):
+            raise InternalError(f"prefix cache: {len(self)} entries, but {self._pool.num_hashed} blocks carry a hash")
 
     def _forget(self, key: HashKey, block: int) -> None:
         group, block_hash = key

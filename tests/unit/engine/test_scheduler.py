@@ -7,7 +7,7 @@ import pytest
 from engine_kit import FakeExecutor, make_core, make_request, make_spec, oracle, run_all
 from octavo.engine.core import EngineCore
 from octavo.engine.scheduler import Scheduler
-from octavo.errors import Busy, InvalidInput, TooLong
+from octavo.errors import Busy, ErrorDetail, InvalidInput, TooLong
 
 
 def plans(core: EngineCore) -> FakeExecutor:
@@ -269,3 +269,57 @@ def test_blocks_of_an_aborted_request_wait_for_the_step_in_flight() -> None:
     assert scheduler.pool.num_free == 62
     assert scheduler.update(executor.execute(plan)) == []
     assert scheduler.pool.num_free == 64
+
+
+def test_the_sequence_with_least_to_lose_is_preempted() -> None:
+    core = make_core(num_blocks=6, max_model_len=96)
+    core.add_request(make_request("long", range(1, 50), max_tokens=40))
+    core.add_request(make_request("short", range(1, 12), max_tokens=40))
+    while not core.stats().num_preemptions:
+        core.step()
+    assert {s.request_id: s.state for s in core.states()} == {"long": "running", "short": "preempted"}
+
+
+def test_planning_ahead_computes_nothing_beyond_max_tokens() -> None:
+    spec = make_spec()
+    scheduler, executor = Scheduler(spec), FakeExecutor(spec)
+    scheduler.add(make_request("r", range(20), max_tokens=1))
+    first = scheduler.plan()
+    assert first is not None
+    assert scheduler.plan() is None
+    scheduler.update(executor.execute(first))
+    assert not scheduler.has_unfinished
+
+
+def test_a_forked_block_outlives_its_owner_until_the_copy_is_done() -> None:
+    spec = make_spec(max_num_seqs=2)
+    scheduler, executor = Scheduler(spec), FakeExecutor(spec)
+    scheduler.add(make_request("r", range(20), n=2, max_tokens=2))
+    first = scheduler.plan()
+    assert first is not None
+    scheduler.update(executor.execute(first))
+    second = scheduler.plan()
+    assert second is not None
+    (copied,) = second.copies
+    scheduler.abort("r", [0])
+    assert scheduler.pool.num_holds(copied.source) == 1
+
+
+def test_running_sequences_decode_beside_a_prefill() -> None:
+    core = make_core(max_num_batched_tokens=20)
+    core.add_request(make_request("a", range(5)))
+    core.step()
+    core.add_request(make_request("b", [1] * 100))
+    assert [e.request_id for e in core.step()] == ["a"]
+
+
+def test_a_row_with_an_error_publishes_nothing() -> None:
+    spec = make_spec()
+    scheduler, executor = Scheduler(spec), FakeExecutor(spec)
+    scheduler.add(make_request("r", range(20)))
+    plan = scheduler.plan()
+    assert plan is not None
+    result = executor.execute(plan)
+    result.sampled[0].error = ErrorDetail("internal", "not a number")
+    scheduler.update(result)
+    assert len(scheduler.cache) == 0
