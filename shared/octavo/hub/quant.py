@@ -31,8 +31,7 @@ def pick_gguf(repo_id: str, names: list[str], quant: str) -> str:
     """
     if not names:
         raise InvalidInput(f"model: the repository {repo_id} holds no .gguf files", param="model")
-    pattern = re.compile(rf"(?:^|[-._/]){re.escape(quant)}(?:[-._]|$)", re.IGNORECASE)
-    found = [n for n in names if pattern.search(_stem(n))] if quant else names
+    found = [n for n in names if quant_label(n).lower() == quant.lower()] if quant else names
     if len(found) == 1:
         return found[0]
     if quant and found and all(_PART.search(n.removesuffix(".gguf")) for n in found):

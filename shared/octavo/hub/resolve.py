@@ -77,7 +77,8 @@ def _find(model: str, revision: str, load_format: str, need_weights: bool, progr
 
 
 def _looks_like_path(model: str) -> bool:
-    return model.startswith(("/", "./", "../", "~")) or model.endswith(".gguf") or model.count("/") > 1
+    is_file_name = model.endswith(".gguf") and ":" not in model
+    return model.startswith(("/", "./", "../", "~")) or is_file_name or model.count("/") > 1
 
 
 def _tokenizer_source(tokenizer: str, revision: str, progress: Progress | None) -> Path:
