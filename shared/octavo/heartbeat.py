@@ -12,6 +12,8 @@ import time
 
 PHASES = ("starting", "loading", "warmup", "self_test", "ready")
 SIZE = 24
+BEAT_PERIOD_S = 0.5
+"""An idle engine beats this often."""
 
 
 class HeartbeatWriter:

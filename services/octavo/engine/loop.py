@@ -9,6 +9,7 @@ from typing import Protocol
 from octavo import faults
 from octavo.engine.protocol import StepEngine
 from octavo.errors import InternalError, OctavoError
+from octavo.heartbeat import BEAT_PERIOD_S
 from octavo.request import FINISH_ERROR, Emission, Request
 from octavo.wire.message import (
     AbortWork,
@@ -24,7 +25,6 @@ from octavo.wire.message import (
 
 logger = logging.getLogger(__name__)
 
-IDLE_POLL_S = 0.5
 STALLED_POLL_S = 0.02
 """Requests exist but none can run (all paused, or all wait): look again after this, or at the next command."""
 STATES_EVERY_S = 0.25
@@ -98,7 +98,7 @@ class EngineLoop:
         self._states_due_s = 0.0
 
     def run(self) -> int:
-        is_busy, poll_s = False, IDLE_POLL_S
+        is_busy, poll_s = False, BEAT_PERIOD_S
         while True:
             self._heartbeat.beat()
             for command in self._channel.receive(poll_s):
@@ -114,7 +114,7 @@ class EngineLoop:
                 if is_busy:
                     self._engine.check_integrity()
                     self._channel.send(StepDone([], self._engine.stats()))
-                is_busy, poll_s = False, IDLE_POLL_S
+                is_busy, poll_s = False, BEAT_PERIOD_S
 
     def _step(self) -> float:
         """One step; returns how long the next poll may block."""

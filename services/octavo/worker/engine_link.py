@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from octavo.config.command import WorkerService
 from octavo.engine.launch import EngineLaunch, encode
-from octavo.heartbeat import HeartbeatView
+from octavo.heartbeat import BEAT_PERIOD_S, HeartbeatView
 from octavo.kv.record import WorkerRecord
 from octavo.wire.channel import FrontChannel
 from octavo.wire.message import (
@@ -80,8 +80,11 @@ class EngineLink:
         return self._heartbeat.age_s()
 
     def is_stepping(self, limit_s: float) -> bool:
-        """Whether the engine is ready and its heartbeat is younger than `limit_s`."""
-        return self.record is not None and not self.exited.is_set() and self.age_s() < limit_s
+        """Whether the engine is ready and its heartbeat is late by less than `limit_s`.
+
+        A beat may be `BEAT_PERIOD_S` old by right, so this turns false at least `limit_s` after the engine stopped.
+        """
+        return self.record is not None and not self.exited.is_set() and self.age_s() < limit_s + BEAT_PERIOD_S
 
     def is_live(self, limit_s: float) -> bool:
         """False when the engine ended, its declared phase is overdue, or a ready engine was silent for `limit_s`."""
