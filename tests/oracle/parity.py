@@ -78,8 +78,13 @@ def read_theirs(folder: Path) -> torch.nn.Module:
 def read_ours(folder: Path, **settings: object) -> CausalLM:
     """Our model of a safetensors folder, in float32."""
     config = json.loads((folder / "config.json").read_text())
-    model = create_model(config, torch.float32, "cpu", OneRank(), **settings)
-    load(model, ModelFiles("test", "safetensors", config, tuple(sorted(folder.glob("*.safetensors"))), None))
+    paths = tuple(sorted(folder.glob("*.safetensors")))
+    return read_model(ModelFiles("test", "safetensors", config, paths, None), **settings)
+
+
+def read_model(files: ModelFiles, **settings: object) -> CausalLM:
+    model = create_model(files.config, torch.float32, "cpu", OneRank(), **settings)
+    load(model, files)
     return model
 
 

@@ -64,3 +64,11 @@ def test_an_unknown_activation_is_refused():
 def test_heads_that_do_not_divide_are_refused():
     with pytest.raises(InvalidInput, match="num_key_value_heads: got 3; must divide num_attention_heads"):
         create(tiny_config(num_key_value_heads=3))
+
+
+@pytest.mark.parametrize("family", ["llama", "opt"])
+def test_a_config_that_lacks_sizes_lists_them(family):
+    config = tiny_config(family, hidden_size="64")
+    del config["vocab_size"]
+    with pytest.raises(InvalidInput, match=r"vocab_size: got None; .*; hidden_size: got '64'"):
+        create(config)

@@ -8,6 +8,17 @@ from typing import Any
 from octavo.errors import InvalidInput, Problem, show
 
 
+def require(config: Mapping[str, Any], *names: str) -> None:
+    """Raises `InvalidInput` that lists those of `names` that are no positive integers in a config."""
+    problems = [
+        Problem(name, show(config.get(name)), "the model's config needs a whole number above 0")
+        for name in names
+        if not isinstance(config.get(name), int) or isinstance(config[name], bool) or config[name] < 1
+    ]
+    if problems:
+        raise InvalidInput.of(problems)
+
+
 def check_sizes(config: Mapping[str, Any], num_ranks: int) -> list[Problem]:
     """Everything that keeps `num_ranks` ranks from sharing the model of a completed config."""
     out = []

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
-from octavo.engine.model.geometry import check_sizes, resolve_length
+from octavo.engine.model.geometry import check_sizes, require, resolve_length
 from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
 from octavo.engine.model.rope import RopeTable, read_rope
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
@@ -25,6 +25,8 @@ from octavo.kernels import op
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Which Hugging Face linears each fused one holds, in order."""
+
+REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,12 @@ class LlamaForCausalLM(CausalLM):
             "max_position_embeddings": 2048,
         }
         full = {**base, **cls.defaults, **config}
+        require(full, *REQUIRED)
         if full.get("num_key_value_heads") is None:
             full["num_key_value_heads"] = full["num_attention_heads"]
         if full.get("head_dim") is None:
             full["head_dim"] = full["hidden_size"] // full["num_attention_heads"]
+        require(full, "num_key_value_heads", "head_dim", "max_position_embeddings")
         return full
 
     @classmethod

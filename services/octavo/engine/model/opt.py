@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
-from octavo.engine.model.geometry import check_sizes, resolve_length
+from octavo.engine.model.geometry import check_sizes, require, resolve_length
 from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
@@ -22,6 +22,15 @@ PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj")}
 
 POSITION_OFFSET = 2
 """The table of positions begins with two rows that no position uses."""
+
+REQUIRED = (
+    "vocab_size",
+    "hidden_size",
+    "ffn_dim",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+)
 
 _EPS = 1e-5
 
@@ -135,6 +144,7 @@ class OPTForCausalLM(CausalLM):
             "max_position_embeddings": 2048,
         }
         full = {**base, **config}
+        require(full, *REQUIRED)
         if full.get("word_embed_proj_dim") is None:
             full["word_embed_proj_dim"] = full["hidden_size"]
         full["num_key_value_heads"] = full["num_attention_heads"]
