@@ -85,9 +85,9 @@ def _check_attention(backend: type[AttentionBackend], spec: AttentionSpec, gener
         lens, contexts = [num_rows] + [1] * others, [rows.stop] * (1 + others)
         attention.plan(make_batch(tables[: 1 + others], lens, contexts, spec.block_size, spec.device))
         parts = [[x[rows]] + [x[last]] * others for x in (q, k, v)]
-        joined = [torch.cat(p) for p in parts]
-        out = torch.empty_like(joined[0])
-        attention.run(*joined, kv, out)
+        joined_q, joined_k, joined_v = (torch.cat(p) for p in parts)
+        out = torch.empty_like(joined_q)
+        attention.run(joined_q, joined_k, joined_v, kv, out)
         return out[:num_rows]
 
     full = run(slice(0, _CONTEXT), 0)

@@ -66,7 +66,7 @@ class DecodePlan:
         batches: list[Batch] = []
         level = 0
         while level < self._num_levels[0]:
-            start, levels = level, []
+            start, levels = level, list[int]()
             while level < self._num_levels[0]:
                 num_seqs = sum(n > level for n in self._num_levels)
                 if levels and sum(levels) + num_seqs > MAX_PAIRS:

@@ -19,7 +19,7 @@ class RankExecutor:
 
     def __init__(self, runner: Runner, ranks: list[RankProcess]) -> None:
         self.runner = runner
-        self._ranks = ranks
+        self.ranks = ranks
         self._encoder = msgspec.msgpack.Encoder()
         self._is_closed = False
 
@@ -27,9 +27,9 @@ class RankExecutor:
         """Run one plan on every rank; the result is rank 0's.  Raises `InternalError` when a rank is gone."""
         if self._is_closed:
             raise InternalError("the executor is closed")
-        if self._ranks:
+        if self.ranks:
             frame = self._encoder.encode(plan)
-            for rank in self._ranks:
+            for rank in self.ranks:
                 rank.send(frame)
         return self.runner.execute(plan)
 
@@ -37,6 +37,6 @@ class RankExecutor:
         """End the ranks; idempotent."""
         self._is_closed = True
         self.runner.comm.close()
-        for rank in self._ranks:
+        for rank in self.ranks:
             rank.end()
-        self._ranks = []
+        self.ranks = []
