@@ -19,6 +19,7 @@ from typing import Any
 from octavo.config.engine import EngineConfig
 from octavo.engine.launch import EngineLaunch, decode
 from octavo.engine.loop import EngineLoop, LoopEngine
+from octavo.engine.threads import limit_spinning
 from octavo.errors import InternalError, OctavoError
 from octavo.heartbeat import HeartbeatWriter
 from octavo.kv.record import WorkerRecord
@@ -49,6 +50,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 def build_real(config: EngineConfig, *, beat: Callable[[], None], notify: Notify) -> Built:
     """Resolve the model and build the engine (imports torch)."""
+    limit_spinning()
     from octavo.engine.build import build_engine
     from octavo.hub.resolve import resolve_model
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from octavo.engine.threads import limit_spinning
 from octavo.errors import InvalidInput
 from octavo.llm.args import EngineArgs
 from octavo.llm.frontend import Frontend, Prepared
@@ -40,6 +41,7 @@ class LLMEngine:
 
         `progress` hears what is being fetched, and the fraction done.
         """
+        limit_spinning()
         from octavo.engine.build import build_engine
         from octavo.hub.generation import GenerationDefaults
         from octavo.hub.resolve import resolve_model
