@@ -17,11 +17,13 @@ from octavo.config.command import ClusterService
 from octavo.config.setting import settings_of
 from octavo.hub.files import ModelFiles
 from octavo.obs.log import setup
+from octavo.obs.notify import Notifier
 from octavo.obs.progress import ProgressDisplay
 
 
 def run_cluster(name: str, summary: str, argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Start everything, wait, end everything; the exit code.  Typed errors come before any process is started."""
+    notifier = Notifier.from_env()  # before the services' environment is made: they get descriptors of their own
     resolved = read_settings(ClusterService, name, summary, argv, env)
     config = resolved.config
     display = ProgressDisplay()
@@ -39,11 +41,16 @@ def run_cluster(name: str, summary: str, argv: Sequence[str], env: Mapping[str, 
             # Later lives load what this one found, whatever the hub's main revision has become.
             config = replace(config, model=replace(config.model, revision=files.revision))
         plan = plan_cluster(config, machine, resolved.info_json())
-        return asyncio.run(_supervise(plan, config, files, Screen(display, is_text=is_text), env))
+        return asyncio.run(_supervise(plan, config, files, Screen(display, is_text=is_text), env, notifier))
 
 
 async def _supervise(
-    plan: ClusterPlan, config: ClusterService, files: ModelFiles, screen: Screen, env: Mapping[str, str]
+    plan: ClusterPlan,
+    config: ClusterService,
+    files: ModelFiles,
+    screen: Screen,
+    env: Mapping[str, str],
+    notifier: Notifier,
 ) -> int:
     served = (*config.model.served_model_name, config.model.model)[0]
     has_template = bool(config.gateway.chat_template) or has_chat_template(files.tokenizer_source)
@@ -51,10 +58,13 @@ async def _supervise(
     def on_ready(addresses: Mapping[str, str]) -> None:
         screen.started()
         print(how_to_call(served, addresses, has_chat_template=has_template), flush=True)
+        notifier.listening(**addresses)
+        notifier.ready()
 
     def on_failure(message: str) -> None:
         screen.started()
         print(f"octavo: error: {message}", file=sys.stderr, flush=True)
+        notifier.failed(message)
 
     settings = {setting.env for setting in settings_of(ClusterService)} | {"OCTAVO_CONFIG", "OCTAVO_ROUTER"}
     supervisor = Supervisor(
