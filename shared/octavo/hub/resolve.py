@@ -58,7 +58,7 @@ def _find(model: str, revision: str, load_format: str, need_weights: bool, progr
         return folder.gguf_files(demo.fetch_demo(model, progress), load_format)
     path = Path(model).expanduser()
     if path.is_dir():
-        return folder.folder_files(path, load_format)
+        return folder.folder_files(path, load_format, need_weights=need_weights)
     if path.is_file():
         if path.suffix != ".gguf":
             raise InvalidInput(

@@ -128,3 +128,11 @@ def test_pickled_weights_are_refused(tmp_path):
     (folder / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(InvalidInput, match="pickled weights are refused"):
         resolve_model(str(folder))
+
+
+def test_an_edge_machine_needs_no_weights(tmp_path):
+    folder = write_folder(tmp_path / "m", shards=(), tokenizer={})
+    files = resolve_model(str(folder), need_weights=False)
+    assert (files.weights, files.tokenizer_source) == ((), folder)
+    with pytest.raises(InvalidInput, match=r"holds no \.safetensors weights"):
+        resolve_model(str(folder))
