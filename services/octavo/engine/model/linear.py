@@ -99,3 +99,19 @@ class WholeLinear(Linear):
 
     def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
         yield f"{name}.weight", replicated(self.weight)
+
+
+class HeadLinear(WholeLinear):
+    """The layer that puts out logits, in float32.
+
+    On CPU the product itself is float32: one in bfloat16 rounds logits to 8 bits, so that the likeliest tokens tie and
+    the lowest id wins instead of the best one.
+    """
+
+    def finish(self) -> None:
+        if self.weight.device.type == "cpu":
+            self.weight = self.weight.float()
+        super().finish()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return super().__call__(x.to(self.weight.dtype)).float()

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
 from octavo.engine.model.geometry import check_sizes, require, resolve_length
-from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
+from octavo.engine.model.linear import HeadLinear, Linear, PackedLinear, Place, RowLinear
 from octavo.engine.model.rope import RopeTable, read_rope
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
@@ -133,7 +133,7 @@ class LlamaForCausalLM(CausalLM):
         self._norm = place.empty(config["hidden_size"])
         self._is_tied = bool(config["tie_word_embeddings"])
         tied = self._embedding if self._is_tied else None
-        self._head = WholeLinear(place, config["hidden_size"], self.vocab_size, tied)
+        self._head = HeadLinear(place, config["hidden_size"], self.vocab_size, tied)
         self.weights = WeightTable(self._slots(), "model.")
         self.weights.ignore("rotary_emb.inv_freq", *(["lm_head.weight"] if self._is_tied else []))
 
@@ -194,7 +194,7 @@ class LlamaForCausalLM(CausalLM):
         return op.rms_norm(x, self._norm, self._eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(hidden).float()
+        return self._head(hidden)
 
 
 class MistralForCausalLM(LlamaForCausalLM):

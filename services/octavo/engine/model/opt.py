@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM
 from octavo.engine.model.geometry import check_sizes, require, resolve_length
-from octavo.engine.model.linear import Linear, PackedLinear, Place, RowLinear, WholeLinear
+from octavo.engine.model.linear import HeadLinear, Linear, PackedLinear, Place, RowLinear, WholeLinear
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
 from octavo.errors import InvalidInput, Problem, show
@@ -126,7 +126,7 @@ class OPTForCausalLM(CausalLM):
         is_affine = bool(config["layer_norm_elementwise_affine"])
         self._norm = _Norm(place, hidden, is_affine=is_affine) if has_norm else None
         self._is_tied = bool(config["tie_word_embeddings"])
-        self._head = WholeLinear(place, width, self.vocab_size, self._embedding if self._is_tied else None)
+        self._head = HeadLinear(place, width, self.vocab_size, self._embedding if self._is_tied else None)
         self.weights = WeightTable(self._slots(), "model.")
         if self._is_tied:
             self.weights.ignore("lm_head.weight")
@@ -191,4 +191,4 @@ class OPTForCausalLM(CausalLM):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._project_out is not None:
             hidden = self._project_out(hidden)
-        return self._head(hidden).float()
+        return self._head(hidden)
