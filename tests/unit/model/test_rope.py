@@ -32,6 +32,7 @@ def test_an_override_replaces_the_scaling_and_keeps_theta():
         ({"rope_type": "linear"}, "rope_scaling.factor: got nothing; linear needs it"),
         ({"rope_type": "dynamic", "factor": -1}, "rope_scaling.factor: got -1; must be a number above 0"),
         ({"rope_type": "llama3", "factor": 8}, "rope_scaling.low_freq_factor: got nothing; llama3 needs it; rope"),
+        ({"full_attention": {"rope_type": "default"}}, "rope_parameters: got ['full_attention']; one set of RoPE"),
         ("{", "rope_scaling: got '{'; must be a JSON object"),
     ],
 )

@@ -66,6 +66,10 @@ def read_rope(config: Mapping[str, Any], head_dim: int, override: Mapping[str, A
     own = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     theta = own.get("rope_theta") or config.get("rope_theta") or DEFAULT_THETA
     scaling = _parse(override) if override else own
+    nested = [name for name, value in scaling.items() if isinstance(value, Mapping)]
+    if nested:
+        allowed = "one set of RoPE settings for all layers; settings per kind of layer are not supported"
+        raise InvalidInput.of([Problem("rope_parameters", show(nested), allowed)])
     theta = scaling.get("rope_theta") or theta
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     settings = dict(scaling)
