@@ -27,9 +27,14 @@ class HeartbeatWriter:
         self._words[0] = time.monotonic_ns()
 
     def enter(self, phase: str, limit_s: float) -> None:
-        """Declare a phase and how long it may take (0: no limit); also a beat.  Unknown phases count as `loading`."""
-        self._words[2] = time.monotonic_ns() + int(limit_s * 1e9) if limit_s > 0 else 0
-        self._words[1] = PHASES.index(phase) if phase in PHASES else 1
+        """Declare a phase and how long it may take in all (0: no limit); also a beat.
+
+        Declaring the current phase again is only a beat.  Unknown phases count as `loading`.
+        """
+        number = PHASES.index(phase) if phase in PHASES else 1
+        if number != self._words[1]:
+            self._words[2] = time.monotonic_ns() + int(limit_s * 1e9) if limit_s > 0 else 0
+            self._words[1] = number
         self.beat()
 
 

@@ -126,7 +126,8 @@ async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
     worker = None
     try:
         await router.until_ready()
-        env = {BUILDER_ENV: BUILDER, SIM_ENV: spec}
+        (tmp_path / "tmp").mkdir()
+        env = {BUILDER_ENV: BUILDER, SIM_ENV: spec, "TMPDIR": str(tmp_path / "tmp")}
         argv = ("worker", "sim", "--router", router.address(), "--live-limit-s", "8", "--session-lease-s", "2")
         worker = Service(tmp_path / "worker.log", *argv, **env)
         await worker.until_ready()
@@ -218,6 +219,10 @@ async def test_a_killed_gateway_frees_its_blocks_within_its_lease(cell: Cell):
     await session.close()
     status = await cell.until_status(lambda status: status.num_free_blocks == status.num_blocks, 3.5)
     assert (status.num_live_requests, status.num_running) == (0, 0)
+
+
+async def test_a_running_worker_has_no_files(cell: Cell, tmp_path: Path):
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 async def test_an_idle_worker_does_not_spin(cell: Cell):

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 SELF_TEST_LIMIT_S = 120.0
 SELF_TEST_TOKENS = 2
+PROGRESS_STEP = 0.02
 
 Notify = Callable[[str, float, float, str], None]
 Built = tuple[LoopEngine, WorkerRecord]
@@ -95,10 +96,15 @@ def self_test(engine: LoopEngine, record: WorkerRecord, beat: Callable[[], None]
 def serve(launch: EngineLaunch, channel: EngineChannel, heartbeat: HeartbeatWriter) -> int:
     """Build, test, run; returns the exit code."""
 
+    last = ("", -1.0)
+
     def notify(phase: str, progress: float, limit_s: float, detail: str) -> None:
+        nonlocal last
         limit_s = limit_s or launch.load_timeout_s
         heartbeat.enter(phase, limit_s)
-        channel.send(PhaseNotice(phase, progress, limit_s, detail))
+        if phase != last[0] or progress >= last[1] + PROGRESS_STEP:
+            last = (phase, progress)
+            channel.send(PhaseNotice(phase, progress, limit_s, detail))
 
     notify("loading", 0.0, launch.load_timeout_s, "starting")
     engine, record = find_builder(launch.builder)(launch.engine, beat=heartbeat.beat, notify=notify)

@@ -107,7 +107,8 @@ class EngineLink:
         self._channel.close()
         self._heartbeat.close()
         os.close(self._parent_write)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spawn(self, address: str) -> subprocess.Popen[bytes]:
         config = self._config
@@ -139,6 +140,10 @@ class EngineLink:
         self.exited.set()
 
     def _take(self, message: FromEngine) -> None:
+        if self._folder:
+            # Connected: nothing needs the name any more, and a front that is killed leaves no file behind.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
         match message:
             case StepDone(stats=stats):
                 self.stats = stats

@@ -15,6 +15,7 @@ from octavo.rpc.session import SilentRequest
 from octavo.wire.message import RequestState
 
 RETAIN_S = 60.0
+MAX_RETAINED = 4096
 SILENT_S = 1.0
 ENDED_REPORT_S = 5.0
 """Heartbeats name requests that ended this recently, so that a lost last frame is noticed."""
@@ -110,7 +111,8 @@ class RequestTable:
         work = self._requests.get(request_id)
         if work is None or work.attempt < attempt:
             if not only:
-                self._tombstones[request_id] = (attempt, now_s)
+                highest = max(attempt, self._tombstones.get(request_id, (attempt, 0.0))[0])
+                self._tombstones[request_id] = (highest, now_s)
             if work is None:
                 return None
         if work.attempt > attempt or work.ended_s is not None:
@@ -169,9 +171,10 @@ class RequestTable:
         return wanted
 
     def sweep(self, now_s: float) -> None:
-        """Forget what ended, and tombstones, after `RETAIN_S`."""
-        old = [k for k, w in self._requests.items() if w.ended_s is not None and now_s - w.ended_s > RETAIN_S]
-        for key in old:
+        """Forget what ended, and tombstones, after `RETAIN_S`; of what ended, keep the newest `MAX_RETAINED`."""
+        ended = [(w.ended_s, key) for key, w in self._requests.items() if w.ended_s is not None]
+        excess = sorted(ended)[: max(0, len(ended) - MAX_RETAINED)]
+        for key in {key for ended_s, key in ended if now_s - ended_s > RETAIN_S} | {key for _, key in excess}:
             del self._requests[key]
         for key in [k for k, (_, at_s) in self._tombstones.items() if now_s - at_s > RETAIN_S]:
             del self._tombstones[key]

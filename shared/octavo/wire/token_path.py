@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 SEND_QUEUE = 256
 """Frames that ZMQ queues per session before the session counts as blocked."""
 RETRY_MS = 10
+MAX_HELLO_BYTES = 1024
+"""Gateways send nothing but hellos here."""
 SEND_BUFFER_BYTES = 256 * 1024
 
 
@@ -52,6 +54,7 @@ class TokenServer:
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.setsockopt(zmq.SNDHWM, send_queue)
         self._socket.setsockopt(zmq.SNDBUF, send_buffer_bytes)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_HELLO_BYTES)
         self._socket.setsockopt(zmq.LINGER, 1000)
         port = self._socket.bind_to_random_port(f"tcp://{host}")
         self.address = f"tcp://{host}:{port}"

@@ -112,6 +112,22 @@ def test_ended_requests_are_retained_for_a_minute(table: RequestTable):
     assert table.num_retained == 0
 
 
+def test_only_the_newest_ended_requests_are_retained(table: RequestTable, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("octavo.worker.request_table.MAX_RETAINED", 2)
+    for number in range(4):
+        table.admit(request(f"r{number}"), "s", 0.0)
+        table.abort(f"r{number}", 1, (), float(number))
+    table.sweep(4.0)
+    assert [table.knows(f"r{n}", 1) for n in range(4)] == [False, False, True, True]
+
+
+def test_a_tombstone_keeps_the_highest_attempt(table: RequestTable):
+    table.abort("r", 3, (), 0.0)
+    table.abort("r", 1, (), 0.1)
+    with pytest.raises(Aborted):
+        table.admit(request(attempt=2), "s", 0.2)
+
+
 def test_silent_requests_and_recently_ended_ones_are_named(table: RequestTable):
     table.admit(request(), "s", 0.0)
     assert table.silent("s", 0.9) == ()
