@@ -59,7 +59,9 @@ def test_streamed_chat_is_the_same_text(client):
     assert chunks[0].choices[0].delta.role == "assistant"
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert text == whole.choices[0].message.content
-    assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == [whole.choices[0].finish_reason]
+    assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == [
+        whole.choices[0].finish_reason
+    ]
 
 
 def test_seeded_sampling_repeats(client):

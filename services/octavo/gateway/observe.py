@@ -26,12 +26,14 @@ class GatewayMetrics:
         self.generation_tokens = m.counter("generation_tokens", "Output tokens given to clients.", MODEL)
         self.running = m.gauge("num_requests_running", "Requests between acceptance and ending.", MODEL)
         self.resends = m.gauge("stream_resends", "Resends asked for after a gap in the token stream, since the start.")
+        self.duplicates = m.gauge("stream_duplicates", "Emissions that had arrived before, since the start.")
         self.pauses = m.gauge("stream_pauses", "Streams paused because the client did not read, since the start.")
 
-    def render(self, num_resends: int, num_pauses: int) -> tuple[bytes, str]:
+    def render(self, num_resends: int, num_duplicates: int, num_pauses: int) -> tuple[bytes, str]:
         """The exposition text and its content type; the arguments are the streams' own counts."""
-        for counter, value in ((self.resends, num_resends), (self.pauses, num_pauses)):
-            counter.set(value)
+        self.resends.set(num_resends)
+        self.duplicates.set(num_duplicates)
+        self.pauses.set(num_pauses)
         return self.metrics.render()
 
     def request(self, model: str, num_prompt_tokens: int) -> RequestMetrics:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 SEND_BUFFER_BYTES = 128 * 1024
 """Kernel buffer per connection: what a client that does not read can hold back beyond the stream's own buffer."""
+KEEP_ALIVE_S = 65
+"""Above the idle limit of usual proxies and client pools, so that they close first."""
 REFRESH_S = 1.0
 REFRESH_UNREADY_S = 0.25
 LAST_WORDS_S = 2.0
@@ -69,6 +71,7 @@ class GatewayServer:
             http="httptools",
             ws="none",
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=int(config.shutdown_timeout_s + LAST_WORDS_S + 1),
         )
         self._http = _Uvicorn(settings)

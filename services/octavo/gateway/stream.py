@@ -76,6 +76,12 @@ class Stream:
         """Next index of each sequence that has not ended."""
         return {c.sequence: c.next_index for c in self.cursors.values() if not c.is_ended}
 
+    def is_known(self, emission: Emission) -> bool:
+        """Whether every token of an emission has arrived before."""
+        cursor = self.cursors.get(emission.sequence)
+        end = emission.index_from + len(emission.token_ids)
+        return cursor is not None and bool(emission.token_ids) and end <= cursor.next_index
+
     def put(self, emission: Emission) -> bool:
         """Take an emission of the current attempt; return whether it left a gap that was not there before."""
         cursor = self.cursors.get(emission.sequence)

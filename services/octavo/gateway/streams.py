@@ -30,6 +30,7 @@ class Streams:
         self._clock = clock
         self._streams: dict[str, Stream] = {}
         self.num_resends = 0
+        self.num_duplicates = 0
         self.num_pauses = 0
 
     def __len__(self) -> int:
@@ -108,6 +109,7 @@ class Streams:
             if emission.finish_reason == FINISH_ABORT:
                 self.fail(stream, Aborted(f"worker {link.record.worker_id} ended the request"))
                 continue
+            self.num_duplicates += stream.is_known(emission)
             if stream.put(emission):
                 self._resend(stream, stream.gaps)
             self._bound(stream)

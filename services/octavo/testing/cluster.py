@@ -15,7 +15,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -79,7 +80,8 @@ class Cluster:
             self.start_gateway()
             for service in self.services.values():
                 service.wait_ready(self._start_timeout_s)
-            self._wait_for_workers()
+            # A gateway is ready with the first worker; tests want all of them.
+            self._wait_for("ready", lambda all_: all(s.is_ready for s in all_), self._start_timeout_s)
         except BaseException:
             self._end()
             raise
@@ -140,32 +142,39 @@ class Cluster:
 
     def statuses(self) -> list[WorkerStatus]:
         """GetStatus of every live worker."""
-        return asyncio.run(_statuses([w.addresses["grpc"] for w in self.workers if w.is_alive]))
+        addresses = [worker.addresses["grpc"] for worker in self.workers if worker.is_alive]
+        # In a thread, so that it works inside a running loop too.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: asyncio.run(_statuses(addresses))).result()
 
     def wait_idle(self, timeout_s: float = 10.0) -> list[WorkerStatus]:
         """Wait until no request lives and every block is free; raises `AssertionError` with the statuses otherwise."""
+        return self._wait_for(
+            "idle",
+            lambda all_: all(s.num_live_requests == 0 and s.num_free_blocks == s.num_blocks for s in all_),
+            timeout_s,
+        )
+
+    def wait_live(self, num_requests: int, timeout_s: float = 10.0) -> list[WorkerStatus]:
+        """Wait until the workers have at least so many live requests."""
+        what = f"running {num_requests} requests"
+        return self._wait_for(what, lambda all_: sum(s.num_live_requests for s in all_) >= num_requests, timeout_s)
+
+    def _wait_for(
+        self, what: str, condition: Callable[[list[WorkerStatus]], bool], timeout_s: float
+    ) -> list[WorkerStatus]:
         end_s = time.monotonic() + timeout_s
-        while True:
-            statuses = self.statuses()
-            if all(s.num_live_requests == 0 and s.num_free_blocks == s.num_blocks for s in statuses):
-                return statuses
+        while not condition(statuses := self.statuses()):
             if time.monotonic() > end_s:
-                raise AssertionError(f"not idle after {timeout_s:g} s: {statuses}")
-            time.sleep(0.1)
+                raise AssertionError(f"not {what} after {timeout_s:g} s: {statuses}")
+            time.sleep(0.05)
+        return statuses
 
     def _start(self, label: str, command: str, arguments: list[str]) -> ServiceProcess:
         log_path = self._folder / f"{label}.log"
         line = [command, *arguments, *self._flags[command]]
         self.services[label] = ServiceProcess(label, line, self._env[command], log_path)
         return self.services[label]
-
-    def _wait_for_workers(self) -> None:
-        """A gateway is ready with the first worker; tests want all of them."""
-        end_s = time.monotonic() + self._start_timeout_s
-        while not all(status.is_ready for status in self.statuses()):
-            if time.monotonic() > end_s:
-                raise RuntimeError(f"workers are not ready: {self.statuses()}")
-            time.sleep(0.1)
 
     def _stop_all(self) -> list[str]:
         problems = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,8 @@ from octavo.errors import Aborted, BodyTooLarge, InvalidInput
 from octavo.gateway.http.error import from_validation
 
 T = TypeVar("T", bound=BaseModel)
+
+_LONE_SURROGATE = re.compile(r"(?i)\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]")
 
 
 async def read_model(request: Request, model: type[T], limit: int) -> T:
@@ -71,6 +74,8 @@ def _explain(data: bytes, reason: str) -> InvalidInput:
     if found is not None:
         path, value = found
         return InvalidInput(f"{path}: got {value}; must be a finite number", param=path)
+    if _LONE_SURROGATE.search(text):
+        return InvalidInput("body: a text has half a surrogate pair; must be valid Unicode", param="body")
     return InvalidInput(f"body: malformed JSON: {reason}", param="body")
 
 

@@ -36,7 +36,7 @@ class StatusRoutes:
 
     async def metrics(self) -> Response:
         streams, metrics = self._frontend.streams, self._frontend.metrics
-        text, content_type = metrics.render(streams.num_resends, streams.num_pauses)
+        text, content_type = metrics.render(streams.num_resends, streams.num_duplicates, streams.num_pauses)
         return Response(text, media_type=None, headers={"content-type": content_type})
 
     async def version(self) -> Response:
