@@ -25,22 +25,24 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def list_models() -> int:
-    from octavo.hub.demo import DEMO_MODELS
+    from octavo.hub import catalog
 
-    for model in DEMO_MODELS.values():
-        state = str(model.path) if model.path.is_file() else "not fetched"
-        print(f"{model.name:<20} {model.size / 1e6:>8.0f} MB  {model.description}  [{state}]")
+    entries = catalog.list_models()
+    width = max(len(entry.name) for entry in entries)
+    for entry in entries:
+        place = str(entry.path) if entry.path else "not fetched"
+        about = f"{entry.source}, {entry.description}" if entry.description else entry.source
+        print(f"{entry.name:<{width}}  {entry.format:<11}  {entry.size / 1e6:>9.1f} MB  {about}  [{place}]")
     return 0
 
 
 def fetch_model(model: str, revision: str) -> int:
-    from octavo.hub.resolve import resolve_model
+    from octavo.hub import catalog
     from octavo.obs.progress import ProgressDisplay
 
     with ProgressDisplay() as display:
-        files = resolve_model(
-            model, revision=revision, progress=lambda what, fraction: display.update("model", what, fraction)
+        path = catalog.fetch_model(
+            model, lambda what, fraction: display.update("model", what, fraction), revision=revision
         )
-    for path in files.weights:
-        print(path)
+    print(path)
     return 0
