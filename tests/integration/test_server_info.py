@@ -17,8 +17,8 @@ import pytest
 
 from octavo.config.command import ClusterService, GatewayService, RouterService, WorkerService
 from octavo.config.setting import Setting, settings_of
-from octavo.testing.up_cluster import UpCluster
 from octavo.testing.tiny_model import write_tiny_model
+from octavo.testing.up_cluster import UpCluster
 
 pytestmark = pytest.mark.cluster
 

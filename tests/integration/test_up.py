@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from octavo.testing.up_cluster import ClusterFailed, UpCluster
 from octavo.testing.tiny_model import write_tiny_model
+from octavo.testing.up_cluster import ClusterFailed, UpCluster
 
 LIMIT_S = 60.0
 

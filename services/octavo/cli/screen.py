@@ -82,7 +82,8 @@ def how_to_call(model: str, addresses: Mapping[str, str], *, has_chat_template: 
     body: dict[str, object]
     if has_chat_template:
         path = "/v1/chat/completions"
-        body = {"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+        question = {"role": "user", "content": "What is the capital of France?"}
+        body = {"model": model, "messages": [question], "temperature": 0}
     else:
         path = "/v1/completions"
         body = {"model": model, "prompt": "The capital of France is", "max_tokens": 32}
