@@ -114,6 +114,22 @@ async def test_a_restarted_router_knows_the_fleet_after_one_period():
             assert fleet.age_s < 3.0
 
 
+async def test_a_worker_registers_with_every_router_and_waits_for_none():
+    async with router() as (first, _), router() as (second, _):
+        addresses = (first.address, "127.0.0.1:9", second.address)
+        async with sim_worker(SimSpec(), sim_config(routers=addresses)):
+            await until_fleet(first, 1)
+            await until_fleet(second, 1)
+
+
+async def test_a_session_with_an_older_record_is_refused():
+    async with sim_worker() as worker:
+        assert worker.front.record is not None
+        old = msgspec.structs.replace(worker.front.record, incarnation="before")
+        with pytest.raises(Unavailable, match="restarted"):
+            await WorkerSession.open(old, Listener(), "g", "g")
+
+
 async def test_load_reports_end_what_is_in_flight():
     async with router() as (client, _), sim_worker(SimSpec(step_ms=5), sim_config(routers=(client.address,))):
         await until_fleet(client, 1)

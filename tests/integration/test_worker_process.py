@@ -175,6 +175,7 @@ async def test_a_stopped_engine_loses_readiness_then_liveness(cell: Cell):
     assert probe.is_live is False
     with pytest.raises(OctavoError, match="not ready"):
         await session.submit(request("late"))
+    await listener.until(lambda: bool(listener.lost), 7)
     assert await cell.worker.ended(10) == 1, "a front whose engine is stuck ends"
     await session.close()
 

@@ -29,7 +29,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.wire.channel import EngineChannel
 from octavo.wire.message import EngineFault, EngineReady, PhaseNotice, StepDone
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("octavo.engine.process")
 
 PR_SET_PDEATHSIG = 1
 SELF_TEST_LIMIT_S = 120.0

@@ -157,4 +157,3 @@ class EngineLink:
                 self.ready.set()
             case EngineFault(error=error):
                 self.phase, self.fault = "failed", error.message
-                logger.error("engine fault: %s", error.message)
