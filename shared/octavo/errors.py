@@ -137,6 +137,6 @@ def _all(cls: type[OctavoError]) -> list[type[OctavoError]]:
 
 def from_detail(detail: ErrorDetail) -> OctavoError:
     """The typed error for a detail received from another service; an unknown code becomes `InternalError`."""
-    by_code = {c.code: c for c in reversed(_all(OctavoError))}
+    by_code = {c.code: c for c in reversed(_all(OctavoError)[1:])}
     cls = by_code.get(detail.code, InternalError)
     return cls(detail.message, param=detail.param, retry_after_s=detail.retry_after_s)

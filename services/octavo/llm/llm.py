@@ -39,7 +39,7 @@ class LLM:
         return self._engine
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, use_tqdm: bool = True
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, use_tqdm: bool = True
     ) -> list[RequestOutput]:
         """One output per prompt, in their order.
 
@@ -61,8 +61,8 @@ class LLM:
         self,
         messages: Sequence[Any],
         sampling_params: Params = None,
-        *,
         use_tqdm: bool = True,
+        *,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,

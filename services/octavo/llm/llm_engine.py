@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from octavo.engine.threads import limit_spinning
-from octavo.errors import InvalidInput
+from octavo.errors import InternalError, InvalidInput
 from octavo.llm.args import EngineArgs
 from octavo.llm.frontend import Frontend, Prepared
 from octavo.llm.output import RequestOutput
 from octavo.llm.prompt import Prompt
 from octavo.llm.reply import Reply
-from octavo.request import Request
+from octavo.request import Emission, Request
 from octavo.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -118,13 +118,21 @@ class LLMEngine:
             reply = self._replies.get(emission.request_id)
             if reply is None or reply.attempt != emission.attempt:
                 continue
-            if reply.push(emission):
-                self.core.abort_request(emission.request_id, [emission.sequence])
+            self._push(reply, emission)
             touched[emission.request_id] = reply
         for request_id, reply in touched.items():
             if reply.is_finished:
                 del self._replies[request_id]
         return list(touched.values())
+
+    def _push(self, reply: Reply, emission: Emission) -> None:
+        """Turn one emission into text.  What goes wrong there ends this request alone."""
+        try:
+            if reply.push(emission):
+                self.core.abort_request(reply.request_id, [emission.sequence])
+        except Exception as error:
+            reply.fail(InternalError(f"text of the answer: {type(error).__name__}: {error}").detail())
+            self.core.abort_request(reply.request_id)
 
     def has_unfinished_requests(self) -> bool:
         return bool(self._replies) or self.core.has_unfinished_requests()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from octavo.errors import ErrorDetail
 from octavo.llm.frontend import Prepared
 from octavo.llm.output import CompletionOutput, Logprob, RequestOutput
-from octavo.request import Emission, TokenLogprobs
+from octavo.request import FINISH_ABORT, FINISH_ERROR, Emission, TokenLogprobs
 from octavo.text.output import OutputAssembler
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ class Reply:
         request = prepared.request
         self.request_id = request.request_id
         self.attempt = request.attempt
-        self._prepared = prepared
+        self._prompt = prepared.prompt
+        self._prompt_token_ids = list(request.prompt_token_ids)
         self._tokenizer = tokenizer
         has_logprobs = request.params.logprobs is not None
         self._assemblers = {s.index: OutputAssembler(tokenizer, request.params) for s in request.sequences}
@@ -66,11 +67,14 @@ class Reply:
     def fail(self, error: ErrorDetail) -> None:
         """End every open sequence with `error`."""
         self._error = error
-        self._end_open("error")
+        for output in self._open():
+            output.finish_reason = FINISH_ERROR
 
     def abort(self, sequences: list[int] | None = None) -> None:
-        """End the open sequences (or those named) as aborted."""
-        self._end_open("abort", sequences)
+        """End the open sequences (or those named) as aborted, with the text that was held back."""
+        for index in [o.index for o in self._open() if sequences is None or o.index in sequences]:
+            num_tokens = self._assemblers[index].num_tokens
+            self.push(Emission(self.request_id, self.attempt, index, num_tokens, [], finish_reason=FINISH_ABORT))
 
     def output(self) -> RequestOutput:
         """A copy of what there is so far."""
@@ -86,21 +90,18 @@ class Reply:
             )
             for o in self._outputs.values()
         ]
-        prompt_token_ids = self._prepared.request.prompt_token_ids
         return RequestOutput(
             self.request_id,
-            self._prepared.prompt,
-            prompt_token_ids,
+            self._prompt,
+            self._prompt_token_ids,
             outputs,
             self._num_cached_tokens,
             self.is_finished,
             self._error,
         )
 
-    def _end_open(self, reason: str, sequences: list[int] | None = None) -> None:
-        for index, output in self._outputs.items():
-            if not output.is_finished and (sequences is None or index in sequences):
-                output.finish_reason = reason
+    def _open(self) -> list[CompletionOutput]:
+        return [output for output in self._outputs.values() if not output.is_finished]
 
     def _add_logprobs(self, output: CompletionOutput, token_id: int, logprobs: TokenLogprobs) -> None:
         if output.logprobs is None or output.cumulative_logprob is None:

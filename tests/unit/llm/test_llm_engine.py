@@ -3,7 +3,7 @@
 import pytest
 
 from engine_kit import oracle
-from octavo.errors import InvalidInput
+from octavo.errors import InternalError, InvalidInput
 from octavo.llm import EngineProtocol, SamplingParams
 from octavo.request import Request, SequenceInput
 
@@ -156,3 +156,34 @@ def test_lower_priority_values_run_first_under_the_priority_policy(make_engine):
         engine.add_request(request_id, "Hello", PARAMS, priority=priority)
     _, seen = run(engine)
     assert [o.request_id for o in seen if o.finished] == ["first", "soon", "late"]
+
+
+def test_a_fault_while_making_text_ends_that_request_alone(make_engine, monkeypatch):
+    engine = make_engine()
+    engine.add_request("bad", "one", PARAMS)
+    engine.add_request("good", "two", PARAMS)
+    reply = engine._replies["bad"]
+
+    def fail(emission):
+        raise ValueError("no such piece")
+
+    monkeypatch.setattr(reply, "push", fail)
+    last, _ = run(engine)
+    assert (last["bad"].outputs[0].finish_reason, last["bad"].error.code) == ("error", "internal")
+    assert last["good"].outputs[0].finish_reason == "length"
+    with pytest.raises(InternalError, match="no such piece"):
+        last["bad"].raise_for_error()
+    assert_idle(engine)
+
+
+def test_an_abort_gives_out_the_text_that_a_stop_string_held_back(make_engine):
+    engine = make_engine()
+    engine.add_request("a", "one two three", PARAMS.replace(max_tokens=40))
+    text = run(engine)[0]["a"].outputs[0].text
+    engine.add_request("b", "one two three", PARAMS.replace(max_tokens=40, stop=text + "x"))
+    for _ in range(10):
+        (held,) = engine.step()
+    assert held.outputs[0].text == ""
+    output = engine.abort_request("b").outputs[0]
+    assert output.text
+    assert text.startswith(output.text.rstrip("\ufffd"))
