@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import torch
 
 from octavo.config.engine import EngineConfig, ParallelConfig
@@ -214,6 +215,7 @@ def _numerics(spec: RankSpec, backends: list[type[AttentionBackend]]) -> str:
     return fingerprint(
         {
             "torch": torch.__version__,
+            "numpy": np.__version__,
             "isa": instruction_set(spec.platform),
             "dtype": spec.dtype,
             "kv_dtype": spec.kv_dtype,
