@@ -1,6 +1,7 @@
 """Every script under examples/ runs and says what it should, with a tiny model."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def model(tmp_path_factory):
     return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=2048)
 
 
+def run(script, *arguments):
+    paths = [str(ROOT / part) for part in ("shared", "services", "kernels")]
+    return subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", str(script), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 def test_every_example_has_a_run():
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(RUNS)
 
@@ -34,14 +46,20 @@ def test_every_example_has_a_run():
 @pytest.mark.parametrize("name", RUNS)
 def test_example_runs_and_prints_its_answers(name, model):
     arguments, expected = RUNS[name]
-    paths = [str(ROOT / part) for part in ("shared", "services", "kernels")]
-    done = subprocess.run(
-        [sys.executable, "-W", "error::ResourceWarning", str(ROOT / "examples" / name), f"--model={model}", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run(ROOT / "examples" / name, f"--model={model}", *arguments)
     assert done.returncode == 0, done.stderr
     for text in expected:
         assert text in done.stdout
+
+
+SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["batches", "streams"])
+def test_snippet_of_the_python_api_page_runs(snippet, model, tmp_path):
+    assert "smollm2-135m" in snippet
+    script = tmp_path / "snippet.py"
+    script.write_text(snippet.replace("smollm2-135m", str(model)), encoding="utf-8")
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
