@@ -38,7 +38,11 @@ class SessionStream:
     async def receive(self) -> ToWorkerMessage | None:
         """The next message, or None when the gateway ended the stream.  Unknown kinds are skipped."""
         while True:
-            pb = await self._context.read()
+            try:
+                pb = await self._context.read()
+            except grpc.aio.BaseError:
+                # The call was cancelled, or this server stopped.
+                return None
             if pb is grpc.aio.EOF:
                 return None
             message = convert.to_worker_from_pb(pb)
