@@ -133,9 +133,10 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     setup("engine", launch.log_level, launch.log_format)
-    channel = EngineChannel(launch.address, launch.parent_fd)
+    heartbeat = HeartbeatWriter(launch.heartbeat_fd)
+    channel = EngineChannel(launch.address, launch.parent_fd, heartbeat.beat)
     try:
-        return serve(launch, channel, HeartbeatWriter(launch.heartbeat_fd))
+        return serve(launch, channel, heartbeat)
     except OctavoError as error:
         logger.error("engine fault: %s", error.message)
         channel.send(EngineFault(error.detail()))

@@ -71,7 +71,7 @@ class WorkerSession:
         gateway_id: str,
         gateway_incarnation: str,
         timeout_s: float = OPEN_TIMEOUT_S,
-        receive_queue: int = 1000,
+        receive_queue: int = 64,
         receive_buffer_bytes: int = -1,
     ) -> WorkerSession:
         """Connect: hello, DEALER, path acknowledged.  Raises `Unavailable`, also when another incarnation answers."""

@@ -22,7 +22,7 @@ from octavo.wire.reader import SocketReader
 
 logger = logging.getLogger(__name__)
 
-SEND_QUEUE = 256
+SEND_QUEUE = 64
 """Frames that ZMQ queues per session before the session counts as blocked."""
 RETRY_MS = 10
 MAX_HELLO_BYTES = 1024
@@ -154,7 +154,7 @@ class TokenClient:
         session_id: str,
         on_messages: Callable[[list[ToGateway]], None],
         *,
-        receive_queue: int = 1000,
+        receive_queue: int = 64,
         receive_buffer_bytes: int = -1,
     ) -> None:
         self._on_messages = on_messages
