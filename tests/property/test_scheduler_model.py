@@ -18,6 +18,8 @@ from octavo.engine.scheduler import Scheduler
 from octavo.request import Request
 
 MAX_LEN = 96
+MAX_STEPS = 10_000
+"""More than the tokens of all requests of an example."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -132,8 +134,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         for request_id in self.requests:
             self.scheduler.set_paused(request_id, False)
-        while self.scheduler.has_unfinished:
+        for _ in range(MAX_STEPS):
+            if not self.scheduler.has_unfinished:
+                break
             assert self.advance(), f"stuck: {self.scheduler.states()}"
+        assert not self.scheduler.has_unfinished, f"no end in sight: {self.scheduler.states()}"
         while self.advance():
             pass
         self.scheduler.check_integrity()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from octavo.engine.plan import BlockCopy, SlotAdmit, SlotWork, StepPlan, TableGrow
+from octavo.engine.plan import BlockCopy, SampledToken, SlotAdmit, SlotWork, StepPlan, TableGrow
 from octavo.engine.sequence import Sequence
+from octavo.errors import InternalError
 
 
 class FlightRow(NamedTuple):
@@ -26,6 +27,26 @@ class Flight:
 
     step: int
     rows: list[FlightRow] = field(default_factory=list)
+
+    def match(self, sampled: list[SampledToken]) -> list[SampledToken | None]:
+        """What came of each row: None for one that was not to be sampled and has not failed.
+
+        Raises `InternalError` when a sampled row has no entry, or an entry has no row.
+        """
+        out: list[SampledToken | None] = []
+        at = 0
+        for row in self.rows:
+            entry = sampled[at] if at < len(sampled) else None
+            if entry is None or entry.slot != row.work.slot or not (row.work.is_sampled or entry.error):
+                if row.work.is_sampled:
+                    break
+                entry = None
+            at += entry is not None
+            out.append(entry)
+        if at < len(sampled) or len(out) < len(self.rows):
+            planned = [row.work.slot for row in self.rows if row.work.is_sampled]
+            raise InternalError(f"step {self.step} sampled slots {[s.slot for s in sampled]}, planned {planned}")
+        return out
 
 
 class Draft:

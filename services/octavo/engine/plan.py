@@ -79,7 +79,10 @@ class SampledToken(msgspec.Struct, array_like=True):
 
 
 class StepResult(msgspec.Struct, array_like=True):
-    """What rank 0 returns for a plan: one entry per sampled slot, in the order of `plan.work`."""
+    """What rank 0 returns for a plan, in the order of `plan.work`: one entry per sampled slot.
+
+    A slot that failed has an entry with its error also when it was not to be sampled: its blocks hold nothing.
+    """
 
     step: int
     sampled: list[SampledToken]

@@ -141,20 +141,18 @@ class Scheduler:
         flight = self._flights.get(result.step)
         if flight is None or result.step != next(iter(self._flights)):
             raise InternalError(f"result of step {result.step}; in flight are {list(self._flights)}")
-        wanted = [row.work.slot for row in flight.rows if row.work.is_sampled]
-        if [s.slot for s in result.sampled] != wanted:
-            raise InternalError(f"step {result.step} sampled {[s.slot for s in result.sampled]}, planned {wanted}")
+        tokens = flight.match(result.sampled)
         del self._flights[result.step]
         self.pool.complete_step(result.step)
         self._counters.num_steps += 1
         out: list[Emission] = []
-        sampled = iter(result.sampled)
-        for sequence, admission, work in flight.rows:
-            token = next(sampled) if work.is_sampled else None
+        for (sequence, admission, work), token in zip(flight.rows, tokens, strict=True):
             if sequence.is_finished:
                 continue
-            has_error = token is not None and token.error is not None
-            if sequence.admission == admission and sequence.slot != NO_SLOT and not has_error:
+            if token is not None and token.error is not None:
+                out.append(self._end(sequence, FINISH_ERROR, error=token.error))
+                continue
+            if sequence.admission == admission and sequence.slot != NO_SLOT:
                 self._publish(sequence, work.start + work.num_tokens)
             if token is not None:
                 out.append(self._accept(sequence, token))
@@ -368,6 +366,8 @@ class Scheduler:
     def _copy_partial(self, sequence: Sequence, sibling: Sequence, num_shared: int, draft: Draft) -> None:
         """Copy the block that holds the last prompt token: that token is computed again, in a block of its own."""
         sequence.num_published = min(num_shared, sibling.num_published)
+        if sequence.num_computed % self.spec.block_size == 0:
+            return  # the last prompt token is the first of its block: there is nothing before it to copy
         sibling.last_step = draft.step
         for source, target in zip(sibling.block_tables, sequence.block_tables, strict=True):
             draft.copy(sequence, BlockCopy(source[num_shared], target[num_shared]))
@@ -444,8 +444,6 @@ class Scheduler:
 
     def _accept(self, sequence: Sequence, sampled: SampledToken) -> Emission:
         sequence.num_pending -= 1
-        if sampled.error is not None:
-            return self._end(sequence, FINISH_ERROR, error=sampled.error)
         index_from = sequence.num_output_tokens
         sequence.token_ids.append(sampled.token_id)
         self._counters.num_generation_tokens += 1

@@ -37,7 +37,8 @@ class Fcfs(Policy):
     """Those that began elsewhere or before (resumed, preempted) first, then in order of arrival."""
 
     def key(self, sequence: Sequence) -> Key:
-        return (0 if _has_begun(sequence) else 1, sequence.live.arrival, sequence.index)
+        has_begun = sequence.is_resumed or sequence.status is Status.PREEMPTED
+        return (0 if has_begun else 1, sequence.live.arrival, sequence.index)
 
     def level(self, sequence: Sequence) -> int:
         return 0
@@ -47,21 +48,23 @@ class Fcfs(Policy):
 
 
 class Priority(Policy):
-    """Lower `priority` first, one level better for each `AGING_STEPS` of age; having begun is worth one level."""
+    """Lower `priority` first, one level better for each `AGING_STEPS` of age; having begun elsewhere is worth one.
+
+    One number orders the queue, and decides who is displaced.  Were they to differ, two sequences could take each
+    other's place for ever: the one that is displaced must also be behind in the queue.
+    """
 
     def key(self, sequence: Sequence) -> Key:
-        credit = AGING_STEPS if _has_begun(sequence) else 0
-        return (self._age(sequence) - credit, sequence.live.arrival, sequence.index)
+        return (self._rank(sequence), sequence.live.arrival, sequence.index)
 
     def level(self, sequence: Sequence) -> int:
-        return self._age(sequence) // AGING_STEPS
+        return self._rank(sequence) // AGING_STEPS
 
     def has_precedence(self, sequence: Sequence, other: Sequence) -> bool:
-        # The aged order counts too: what was admitted for its age must not be displaced by what is merely important.
-        return sequence.priority < other.priority and self._age(sequence) < self._age(other)
+        return sequence.priority < other.priority and self._rank(sequence) < self._rank(other)
 
-    def _age(self, sequence: Sequence) -> int:
-        return sequence.priority * AGING_STEPS + sequence.live.arrival_step
+    def _rank(self, sequence: Sequence) -> int:
+        return (sequence.priority - sequence.is_resumed) * AGING_STEPS + sequence.live.arrival_step
 
 
 POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs, "priority": Priority}
@@ -97,7 +100,3 @@ class WaitingQueue:
 
     def _find(self, sequence: Sequence) -> int:
         return bisect_left(self._entries, (self._key(sequence),))
-
-
-def _has_begun(sequence: Sequence) -> bool:
-    return sequence.is_resumed or sequence.status is Status.PREEMPTED

@@ -6,6 +6,7 @@ import pytest
 
 from engine_kit import FakeExecutor, make_core, make_request, make_spec, oracle, run_all
 from octavo.engine.core import EngineCore
+from octavo.engine.plan import SampledToken, StepResult
 from octavo.engine.scheduler import Scheduler
 from octavo.errors import Busy, ErrorDetail, InvalidInput, TooLong
 
@@ -92,11 +93,12 @@ def test_branches_fork_and_compute_the_prompt_once(num_prompt: int) -> None:
     assert plans(core).num_tokens == num_prompt + 2 + 3 * 19
 
 
-def test_a_fork_copies_the_block_of_the_last_prompt_token_per_group() -> None:
+@pytest.mark.parametrize(("num_prompt", "num_copies"), [(20, 2), (16, 2), (17, 0)])
+def test_a_fork_copies_what_precedes_the_last_prompt_token_in_its_block(num_prompt: int, num_copies: int) -> None:
     core = make_core(num_groups=2)
-    core.add_request(make_request("r", range(20), n=2))
+    core.add_request(make_request("r", range(num_prompt), n=2))
     run_all(core)
-    assert sum(len(p.copies) for p in plans(core).plans) == 2
+    assert sum(len(p.copies) for p in plans(core).plans) == num_copies
 
 
 def test_a_resumed_branch_goes_on_after_its_outputs() -> None:
@@ -322,4 +324,16 @@ def test_a_row_with_an_error_publishes_nothing() -> None:
     result = executor.execute(plan)
     result.sampled[0].error = ErrorDetail("internal", "not a number")
     scheduler.update(result)
+    assert len(scheduler.cache) == 0
+
+
+def test_a_chunk_that_failed_ends_its_request_and_publishes_nothing() -> None:
+    spec = make_spec(max_num_batched_tokens=32)
+    scheduler = Scheduler(spec)
+    scheduler.add(make_request("r", range(80)))
+    plan = scheduler.plan()
+    assert plan is not None
+    failed = SampledToken(plan.work[0].slot, -1, error=ErrorDetail("internal", "no such block"))
+    (emission,) = scheduler.update(StepResult(plan.step, [failed]))
+    assert emission.finish_reason == "error"
     assert len(scheduler.cache) == 0

@@ -53,7 +53,8 @@ class Runner:
         errors = {w.slot: error for w in plan.work if (error := self._problem(w)) is not None}
         runnable = [w for w in plan.work if w.slot not in errors]
         chosen = self._compute(runnable) if runnable else {}
-        return StepResult(plan.step, [self._sampled(w.slot, chosen, errors) for w in plan.work if w.is_sampled])
+        reported = [w.slot for w in plan.work if w.is_sampled or w.slot in errors]
+        return StepResult(plan.step, [self._sampled(slot, chosen, errors) for slot in reported])
 
     def _clear_new_blocks(self, plan: StepPlan) -> None:
         """Blocks whose every token is still to be written; shared ones come before the first token of the work."""
