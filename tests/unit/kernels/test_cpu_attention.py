@@ -118,6 +118,18 @@ def test_rows_do_not_depend_on_what_is_beside_them(spec: AttentionSpec) -> None:
             assert torch.equal(got, want[s][start:end]), f"sequence {s} rows {start} to {end} in {work}"
 
 
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
+@pytest.mark.parametrize("share", [1, 4, 7])
+def test_decode_gives_the_bits_of_prefill_for_every_size_of_head(head_dim: int, share: int) -> None:
+    spec = replace(SPEC, num_heads=2 * share, head_dim=head_dim, scale=head_dim**-0.5)
+    world = World(spec, [50, 270])
+    want = world.whole()
+    backend, kv = TorchCpuAttention(spec), world.pool()
+    world.step(backend, kv, [(0, 0, 49), (1, 0, 269)])
+    for got, whole in zip(world.step(backend, kv, [(0, 49, 50), (1, 269, 270)]), want, strict=True):
+        assert torch.equal(got, whole[-1:])
+
+
 @pytest.mark.parametrize("num_seqs", [1, 5, 16, 17, 40])
 def test_many_decode_rows_equal_single_ones(num_seqs: int) -> None:
     world = World(SPEC, [250 + s for s in range(num_seqs)])

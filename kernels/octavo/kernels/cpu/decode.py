@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from octavo.kernels.attention import AttentionSpec
-from octavo.kernels.cpu.merge import CHUNK_TOKENS, HIDDEN, chunk_partial, merge_, num_keys_for, pad_rows
+from octavo.kernels.cpu.merge import CHUNK_TOKENS, HIDDEN, chunk_partial, merge_, num_keys_for, pad_rows, small_row_step
 from octavo.kernels.cpu.paging import Int64Array, Paging
 
 MAX_PAIRS = 16
@@ -46,7 +46,9 @@ class DecodePlan:
         self._tables = paging.tables[[i for i, _ in seqs]]
         self._num_levels = (self._positions // CHUNK_TOKENS - self._first + 1).tolist()
         self._batches = self._cut()
-        self._q = torch.zeros(len(rows) * spec.num_kv_heads, pad_rows(self._share), spec.head_dim)
+        self._q = torch.zeros(
+            len(rows) * spec.num_kv_heads, pad_rows(self._share, small_row_step(spec.head_dim)), spec.head_dim
+        )
 
     @classmethod
     def groups(
