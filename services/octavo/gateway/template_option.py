@@ -20,6 +20,8 @@ def template_options(add: bool | None, is_continued: bool | None, more: dict[str
             raise InvalidInput(
                 f"chat_template_kwargs: {name!r} must be given as a field of its own", param="chat_template_kwargs"
             )
+    if "self" in options:
+        raise InvalidInput("chat_template_kwargs: 'self' cannot be a template variable", param="chat_template_kwargs")
     options["add_generation_prompt"] = (not is_continued) if add is None else add
     options["continue_final_message"] = bool(is_continued)
     return options
