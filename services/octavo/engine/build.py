@@ -142,7 +142,7 @@ def _scheduler_spec(
         max_model_len=model.max_position,
         eos_token_ids=frozenset(files.eos_token_ids),
         vocab_size=model.vocab_size,
-        model_revision=files.revision or files.content_id,
+        model_revision=files.revision,
     )
 
 

@@ -165,6 +165,7 @@ class Scheduler:
         s = self._counters
         s.num_running = len(self._running)
         s.num_waiting = len(self._waiting)
+        s.num_waiting_requests = self._num_unstarted
         s.num_blocks = self.pool.num_blocks
         s.num_free_blocks = self.pool.num_free
         s.num_evictable_blocks = self.pool.num_evictable

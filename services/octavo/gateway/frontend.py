@@ -115,6 +115,8 @@ class Frontend:
         name = self.model.check_name(job.model)
         params = self._params(job)
         token_ids = await self._prompt(job)
+        room = self.model.max_model_len(self.routers.records) - len(token_ids)
+        params = self.model.defaults.cap(params, room)
         self.model.check(token_ids, params, self.routers.records, job.field)
         if params.seed is None:
             params = params.replace(seed=secrets.randbits(64))

@@ -15,7 +15,9 @@ SILENT_S = 1.5
 MAX_ASKED = 5
 """Resends (one per heartbeat) that may go unanswered before a stream is given up."""
 HARD_FACTOR = 8
-"""A paused stream whose buffer still grows beyond this many times its bound is ended."""
+HARD_MIN_BYTES = 1 << 20
+"""A paused stream whose buffer still grows beyond the larger of HARD_FACTOR bounds and this is ended.  What was on its
+way when the pause was asked for still arrives, however small the bound."""
 
 
 class Streams:
@@ -161,7 +163,7 @@ class Streams:
         size = stream.buffered_bytes
         if held > MAX_HELD:
             self.fail(stream, UpstreamLost("a gap in the token stream was not filled"))
-        elif size > HARD_FACTOR * self._max_buffer_bytes:
+        elif size > max(HARD_FACTOR * self._max_buffer_bytes, HARD_MIN_BYTES):
             self.fail(stream, Aborted(f"the client left {size} bytes unread; the stream was ended"))
         elif size > self._max_buffer_bytes and not stream.is_paused and not stream.is_over and stream.link is not None:
             stream.is_paused = True

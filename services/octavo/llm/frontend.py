@@ -61,7 +61,7 @@ class Frontend:
         token_ids = parts.token_ids
         if token_ids is None:
             token_ids = self.tokenizer.encode(parts.text or "")
-        params = self._fill_in(params)
+        params = self._fill_in(params, self.max_model_len - len(token_ids))
         check_prompt(token_ids, params, vocab_size=self.vocab_size, max_model_len=self.max_model_len, field=field)
         sequences = [SequenceInput(index) for index in range(params.n)]
         request = Request(request_id, 0, token_ids, params, sequences, priority=priority)
@@ -80,8 +80,6 @@ class Frontend:
             self._source, self._compiled = source, ChatTemplate(source, self.tokenizer)
         return self._compiled
 
-    def _fill_in(self, params: SamplingParams) -> SamplingParams:
-        limit = self.defaults.max_new_tokens
-        if limit is not None and (params.max_tokens is None or params.max_tokens > limit):
-            params = params.replace(max_tokens=limit)
+    def _fill_in(self, params: SamplingParams, room: int) -> SamplingParams:
+        params = self.defaults.cap(params, room)
         return params if params.seed is not None else params.replace(seed=self._draw_seed())

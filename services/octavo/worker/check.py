@@ -41,10 +41,10 @@ def check_admission(request: Request, stats: EngineStats, max_num_waiting: int, 
     """Raise `Busy` when the queue is full, `DeadlineExceeded` when the deadline has passed."""
     if 0 < request.deadline_unix_s <= now_unix_s:
         raise DeadlineExceeded(f"deadline: passed {now_unix_s - request.deadline_unix_s:.1f} s before the submit")
-    if max_num_waiting and stats.num_waiting >= max_num_waiting:
-        retry_after_s = max(1.0, stats.num_waiting * stats.step_ms / 1000)
+    if max_num_waiting and stats.num_waiting_requests >= max_num_waiting:
+        retry_after_s = max(1.0, stats.num_waiting_requests * stats.step_ms / 1000)
         raise Busy(
-            f"{stats.num_waiting} sequences wait; this worker queues at most {max_num_waiting} requests",
+            f"{stats.num_waiting_requests} requests wait; this worker queues at most {max_num_waiting}",
             retry_after_s=retry_after_s,
         )
 

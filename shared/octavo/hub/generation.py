@@ -52,10 +52,17 @@ class GenerationDefaults:
         A value of None counts as not given, except for `max_tokens`, where it means "up to the context".
         """
         given = {k: v for k, v in explicit.items() if v is not None or k == "max_tokens"}
-        params = SamplingParams(**(self.settings | given))
-        if self.max_new_tokens is not None and (params.max_tokens is None or params.max_tokens > self.max_new_tokens):
-            params = params.replace(max_tokens=self.max_new_tokens)
-        return params
+        return SamplingParams(**(self.settings | given))
+
+    def cap(self, params: SamplingParams, room: int) -> SamplingParams:
+        """`params` with the model's cap on output tokens; `room` is what the context holds beside the prompt.
+
+        The cap itself yields to the room, so that it never makes a request refusable that the client did not.
+        """
+        limit = self.max_new_tokens
+        if limit is None or (params.max_tokens is not None and params.max_tokens <= limit):
+            return params
+        return params.replace(max_tokens=max(1, min(limit, room)))
 
 
 def read_generation_config(mode: str) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class EngineStats(msgspec.Struct, array_like=True):
     prefix_cache_hits: int = 0
     step_ms: float = 0.0
     num_step_tokens: int = 0
+    num_waiting_requests: int = 0
 
 
 class StepDone(msgspec.Struct, array_like=True, tag="step"):

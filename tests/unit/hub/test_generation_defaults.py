@@ -19,7 +19,14 @@ def test_request_over_model_over_default():
     ("asked", "expected"), [({"max_tokens": 100}, 20), ({"max_tokens": 5}, 5), ({"max_tokens": None}, 20), ({}, 16)]
 )
 def test_max_new_tokens_caps_every_request(asked, expected):
-    assert defaults(max_new_tokens=20).apply(asked).max_tokens == expected
+    limits = defaults(max_new_tokens=20)
+    assert limits.cap(limits.apply(asked), room=1000).max_tokens == expected
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({"max_tokens": None}, 7), ({"max_tokens": 9}, 9)])
+def test_the_cap_yields_to_the_context_but_what_the_client_asked_for_does_not(asked, expected):
+    limits = defaults(max_new_tokens=20)
+    assert limits.cap(limits.apply(asked), room=7).max_tokens == expected
 
 
 def test_without_a_cap_none_stays_up_to_the_context():
