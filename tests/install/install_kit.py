@@ -1,21 +1,20 @@
-"""What the install tests share: running commands, and a cluster that is asked over HTTP."""
+"""What the install tests share: clean environments, running commands, and waiting for a server."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import venv
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-START_LIMIT_S = 300
-
-Ask = Callable[[str, dict | None], dict]
+ASK_LIMIT_S = 120
 
 
 def run(*args: str | Path, **options: object) -> str:
@@ -25,33 +24,49 @@ def run(*args: str | Path, **options: object) -> str:
     return done.stdout
 
 
-@contextmanager
-def served(command: list[str], port: int, **options: object) -> Iterator[Ask]:
-    """Start a cluster, wait until it is ready, give a function that asks it, then end it as Ctrl-C does."""
-    process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
-    )
+def clean_env(**extra: str) -> dict[str, str]:
+    """The environment without anything that points at this checkout, at an index or at a pip configuration."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV") and not k.startswith("PIP_")}
+    return {**kept, "OMP_NUM_THREADS": "1", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, **extra}
 
-    def ask(path: str, body: dict | None = None) -> dict:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return json.loads(reply.read() or b"{}")
 
+def install(folder: Path, wheelhouse: Path, wheel: Path, extra: str) -> Path:
+    """A new venv with the wheel; its bin folder."""
+    venv.create(folder, with_pip=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--find-links", wheelhouse]
+    run(*pip, f"octavo{extra} @ file://{wheel}", env=clean_env())
+    return folder / "bin"
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ask(port: int, path: str, body: dict | None = None) -> dict:
+    """GET `path`, or POST `body`; the answer's JSON.  Raises `OSError` while nothing answers or for an error status."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=ASK_LIMIT_S) as reply:
+        return json.loads(reply.read() or b"{}")
+
+
+def status(port: int, path: str) -> int:
+    """The HTTP status of GET `path`; 0 while nothing answers."""
     try:
-        deadline = time.monotonic() + START_LIMIT_S
-        while True:
-            try:
-                ask("/ready")
-                break
-            except OSError:
-                assert process.poll() is None, process.stdout.read().decode()[-4000:]
-                assert time.monotonic() < deadline, "not ready in time"
-                time.sleep(0.2)
-        yield ask
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60) == 0, process.stdout.read().decode()[-4000:]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        ask(port, path)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+    return 200
+
+
+def until(is_so: Callable[[], bool], limit_s: float, text: Callable[[], str]) -> None:
+    """Wait until `is_so`; a failure shows `text`."""
+    deadline_s = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, text()[-4000:]
+        time.sleep(0.1)

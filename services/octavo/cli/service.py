@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 from octavo.cli.lifeline import tie_to_parent
 from octavo.config.resolve import Resolved, resolve
-from octavo.errors import InvalidInput, OctavoError, Problem, Unavailable
+from octavo.errors import InvalidInput, OctavoError, Problem
 from octavo.obs.log import get_logger, setup
 from octavo.obs.notify import Notifier
 
@@ -65,9 +64,3 @@ def announce(resolved: Resolved[T], *, is_detail: bool = False) -> None:
     for text in resolved.overrides:
         log.info(text)
     log.debug("all settings", settings=resolved.info_json(), sources=json.dumps(resolved.sources), pid=os.getpid())
-
-
-def check_engine_is_installed() -> None:
-    """Raises `Unavailable` that says what to install where the engine's libraries are missing."""
-    if importlib.util.find_spec("torch") is None:
-        raise Unavailable("the engine needs torch, which is not installed: pip install 'octavo[worker]'")

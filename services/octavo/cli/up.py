@@ -11,10 +11,11 @@ from pathlib import Path
 from octavo.cli.cluster import ClusterPlan, Machine, child_env, fixed_ports, plan_cluster
 from octavo.cli.host import check_port, free_memory_bytes, has_gpu, num_cores, visible_gpus
 from octavo.cli.screen import Screen, ScreenStream, how_to_call
-from octavo.cli.service import announce, check_engine_is_installed, read_settings
+from octavo.cli.service import announce, read_settings
 from octavo.cli.supervisor import Supervisor
 from octavo.config.command import ClusterService
 from octavo.config.setting import settings_of
+from octavo.engine.requirement import check_engine_is_installed
 from octavo.hub.files import ModelFiles
 from octavo.obs.log import setup
 from octavo.obs.notify import Notifier

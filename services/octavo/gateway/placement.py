@@ -41,6 +41,7 @@ class Routers:
         self._order = list(routers)
         self._timeout_s = call_timeout_s
         self._fleet: tuple[FleetMember, ...] = ()
+        self._is_out_of_touch = False
 
     @property
     def records(self) -> list[WorkerRecord]:
@@ -56,9 +57,12 @@ class Routers:
         try:
             fleet = await self._first(lambda router: router.fleet())
         except OctavoError as error:
-            logger.warning("no router told the fleet: %s", error)
+            # Asked several times a second: only the change is worth a line.
+            (logger.debug if self._is_out_of_touch else logger.warning)("no router told the fleet: %s", error)
+            self._is_out_of_touch = True
         else:
             self._fleet = fleet.members
+            self._is_out_of_touch = False
         return self.records
 
     async def info(self) -> ServerInfo:

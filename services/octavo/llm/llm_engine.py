@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from octavo.engine.requirement import check_engine_is_installed
 from octavo.engine.threads import limit_spinning
 from octavo.errors import InternalError, InvalidInput
 from octavo.llm.args import EngineArgs
@@ -41,6 +42,7 @@ class LLMEngine:
 
         `progress` hears what is being fetched, and the fraction done.
         """
+        check_engine_is_installed()
         limit_spinning()
         from octavo.engine.build import build_engine
         from octavo.hub.generation import GenerationDefaults

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from octavo.cli.service import check_engine_is_installed, run_service
+from octavo.cli.service import run_service
 from octavo.config.command import WorkerService
+from octavo.engine.requirement import check_engine_is_installed
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
