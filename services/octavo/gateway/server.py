@@ -25,8 +25,8 @@ SEND_BUFFER_BYTES = 128 * 1024
 """Kernel buffer per connection: what a client that does not read can hold back beyond the stream's own buffer."""
 KEEP_ALIVE_S = 65
 """Above the idle limit of usual proxies and client pools, so that they close first."""
-REFRESH_S = 1.0
-REFRESH_UNREADY_S = 0.25
+REFRESH_S = 0.25
+"""How old the known fleet may be.  It is part of how long a stopped engine still counts as ready here."""
 LAST_WORDS_S = 2.0
 """Time for streams that were ended at shutdown to tell their clients."""
 
@@ -103,7 +103,7 @@ class GatewayServer:
             await self._grpc.set_serving(is_ready)
             if is_ready:
                 self.became_ready.set()
-            await asyncio.sleep(REFRESH_S if is_ready else REFRESH_UNREADY_S)
+            await asyncio.sleep(REFRESH_S)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -62,6 +62,8 @@ class Fleet:
         if last is not None and last.incarnation == report.incarnation and last.sequence >= report.sequence:
             return False
         self._loads[report.worker_id] = report
+        # Reports come at once when readiness changes; waiting for the heartbeat would place on a stopped engine.
+        self.registry.note_ready(report.worker_id, report.incarnation, report.is_ready)
         self.ledger.reconcile(report.worker_id, report.live, now_s)
         return True
 

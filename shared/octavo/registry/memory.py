@@ -30,7 +30,7 @@ class Member:
 
 
 class MemoryRegistry:
-    """Verbs: `register`, `heartbeat`, `deregister`, `touch`."""
+    """Verbs: `register`, `heartbeat`, `note_ready`, `deregister`, `touch`."""
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
@@ -48,6 +48,12 @@ class MemoryRegistry:
             return True
         member.is_ready, member.heard_s = is_ready, now_s
         return False
+
+    def note_ready(self, worker_id: str, incarnation: str, is_ready: bool) -> None:
+        """Readiness that came without a heartbeat: it says nothing of the age of the last one."""
+        member = self._members.get(worker_id)
+        if member is not None and member.record.incarnation == incarnation:
+            member.is_ready = is_ready
 
     def deregister(self, worker_id: str, incarnation: str) -> Member | None:
         """Remove a worker, unless another incarnation has taken its place; returns what was removed."""

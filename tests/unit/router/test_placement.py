@@ -57,8 +57,10 @@ def ask(request_id: str = "r", attempt: int = 1, **changes: object) -> PlaceRequ
     return msgspec.structs.replace(base, **changes)
 
 
-def report(worker_id: str, sequence: int, live: list[tuple[str, int]], **stats: int) -> LoadReport:
-    return LoadReport(worker_id, f"{worker_id}-1", sequence, True, EngineStats(**stats), live)
+def report(
+    worker_id: str, sequence: int, live: list[tuple[str, int]], is_ready: bool = True, **stats: int
+) -> LoadReport:
+    return LoadReport(worker_id, f"{worker_id}-1", sequence, is_ready, EngineStats(**stats), live)
 
 
 @pytest.fixture
@@ -191,6 +193,18 @@ def test_every_policy_ranks_all_candidates_once(name: str):
 
 
 # --- ledger ---
+
+
+async def test_a_report_of_a_stopped_engine_counts_before_its_next_heartbeat(service: RouterService, clock: Clock):
+    await service.register(record("a"))
+    clock.now_s += 0.3
+    service.on_report(report("a", 1, [], is_ready=False))
+    (member,) = service.fleet_view.members(clock.now_s)
+    assert (member.is_ready, member.heartbeat_age_s) == (False, pytest.approx(0.3))
+    with pytest.raises(Unavailable):
+        await service.place(ask())
+    service.on_report(report("a", 2, []))
+    assert await place(service) == "a"
 
 
 def test_an_entry_ends_when_a_report_no_longer_names_it():
