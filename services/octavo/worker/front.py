@@ -142,11 +142,11 @@ class Front:
         record = self._record()
         assert record is not None
         self._engine.record = record
-        self._registration = Registration(self._config.fleet.router, record, lambda: self.service.is_ready)
+        routers = self._config.fleet.router
+        self._registration = Registration(routers, record, lambda: self.service.is_ready, self._notifier.ready)
         self._registration.start()
         await self._set_serving(True)
         logger.info("worker %s is ready: %s, %d blocks", record.worker_id, record.model, record.num_blocks)
-        self._notifier.ready()
 
     def _record(self) -> WorkerRecord | None:
         record = self._engine.record

@@ -17,11 +17,21 @@ CALL_TIMEOUT_S = 2.0
 
 
 class Registration:
-    """Verbs: `start`, `leave`.  A router that is away is tried again every period; the others are not disturbed."""
+    """Verbs: `start`, `leave`.  A router that is away is tried again every period; the others are not disturbed.
 
-    def __init__(self, routers: Sequence[str], record: WorkerRecord, is_ready: Callable[[], bool]) -> None:
+    `on_tried()` is called once, when each router was tried: those that answer give this worker requests from then on.
+    """
+
+    def __init__(
+        self,
+        routers: Sequence[str],
+        record: WorkerRecord,
+        is_ready: Callable[[], bool],
+        on_tried: Callable[[], None],
+    ) -> None:
         self._clients = [RegistryClient(address) for address in routers]
-        self._record, self._is_ready = record, is_ready
+        self._untried = {client.address for client in self._clients}
+        self._record, self._is_ready, self._on_tried = record, is_ready, on_tried
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -55,4 +65,11 @@ class Registration:
                 is_known, was_reached = not needs_record, True
                 if needs_record:
                     continue
+            self._note_tried(client.address)
             await asyncio.sleep(HEARTBEAT_PERIOD_S)
+
+    def _note_tried(self, address: str) -> None:
+        if address in self._untried:
+            self._untried.remove(address)
+            if not self._untried:
+                self._on_tried()
