@@ -4,7 +4,7 @@ import pytest
 
 from gateway_doubles import FakeLink, make_record
 from octavo.errors import Aborted, ErrorDetail, InvalidInput, UpstreamLost
-from octavo.gateway.stream import EMISSION_BYTES, Stream
+from octavo.gateway.stream import TOKEN_BYTES, Stream
 from octavo.gateway.streams import HARD_MIN_BYTES, MAX_ASKED, Streams
 from octavo.request import Emission, Request, SequenceInput
 from octavo.rpc.session import SilentRequest
@@ -134,8 +134,9 @@ async def test_unread_stream_is_paused_and_resumed_by_reading():
 
 async def test_worker_that_does_not_pause_ends_in_an_error():
     setup = Setup(max_buffer_bytes=4096)
-    for index in range(HARD_MIN_BYTES // EMISSION_BYTES):
-        setup.put(index, index)
+    chunk = 4096
+    for number in range(HARD_MIN_BYTES // (chunk * TOKEN_BYTES) + 1):
+        setup.put(number * chunk, *range(chunk))
     assert await setup.read()
     with pytest.raises(Aborted, match="unread"):
         await setup.read()
