@@ -1,8 +1,8 @@
 """A simulated engine without torch: the real scheduler and block pool over an executor that sleeps.
 
 A step takes `step_ms + token_ms × tokens computed + sequence_ms × rows`, and a token is a function of the sequence's
-prompt, its index and its position, so every path gives the same text.  `OCTAVO_SIM` holds `SimSpec` as JSON for engine
-processes started with the builder `octavo.testing.sim:build_engine`.
+prompt, its index and its position (or repeats the prompt), so every path gives the same text.  `OCTAVO_SIM` holds
+`SimSpec` as JSON for engine processes started with the builder `octavo.testing.sim:build_engine`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class SimSpec(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     max_model_len: int = 4096
     eos_token_id: int = -1
+    is_echo: bool = False
+    """Put out the prompt, again and again, so that a test chooses the text."""
 
 
 def sim_token(prompt_token_ids: Sequence[int], sequence: int, index: int, vocab_size: int) -> int:
@@ -81,7 +83,10 @@ class SimExecutor:
 
     def _sample(self, index: int) -> SampledToken:
         slot = self._slots[index]
-        token = sim_token(slot.prompt, slot.sequence, slot.num_outputs, self._spec.vocab_size)
+        if self._spec.is_echo:
+            token = slot.prompt[slot.num_outputs % len(slot.prompt)]
+        else:
+            token = sim_token(slot.prompt, slot.sequence, slot.num_outputs, self._spec.vocab_size)
         slot.num_outputs += 1
         logprobs = TokenLogprobs(-0.5, 1, [token], [-0.5]) if slot.has_logprobs else None
         return SampledToken(index, token, logprobs)

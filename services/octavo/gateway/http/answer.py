@@ -9,6 +9,8 @@ from msgspec import UNSET, UnsetType
 
 ENCODER = msgspec.json.Encoder()
 DONE = b"data: [DONE]\n\n"
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+"""What Unicode counts as a line end and JSON allows unescaped, in UTF-8 and as an escape."""
 
 
 class PromptDetails(msgspec.Struct):
@@ -120,5 +122,9 @@ class Chat(msgspec.Struct):
 
 
 def sse(body: Any) -> bytes:
-    """One server-sent event."""
-    return b"data: " + ENCODER.encode(body) + b"\n\n"
+    """One server-sent event, in one line for clients too that split at every line end that Unicode knows (httpx)."""
+    data = ENCODER.encode(body)
+    if not data.isascii():
+        for raw, escaped in _LINE_ENDS:
+            data = data.replace(raw, escaped)
+    return b"data: " + data + b"\n\n"
