@@ -26,7 +26,8 @@ def check_prompt(
     problems = params.problems(vocab_size)
     if not len(prompt_token_ids):
         problems.append(Problem(field, "no tokens", "a prompt must have at least one token"))
-    for index, token_id in enumerate(prompt_token_ids):
+    # Millions of ids would hold up everything else that this process serves, and are too many whatever they are.
+    for index, token_id in enumerate(prompt_token_ids[:max_model_len]):
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
             allowed = f"must be a token id from 0 to {vocab_size - 1}"
             problems.append(Problem(f"{field}[{index}]", show(token_id), allowed))

@@ -56,7 +56,8 @@ class GatewayServer:
         listener = _listen(config.host, config.port)
         port = listener.getsockname()[1]
         self.http_address = f"{config.host}:{port}"
-        self._grpc = GrpcServer(config.host, port + 1 if config.grpc_port < 0 else config.grpc_port)
+        grpc_port = port + 1 if config.grpc_port < 0 else config.grpc_port
+        self._grpc = GrpcServer(config.host, grpc_port, config.max_body_bytes)
         add_public(self._grpc, GrpcApi(self.frontend))
         try:
             self.grpc_address = await self._grpc.start()

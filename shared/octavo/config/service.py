@@ -33,7 +33,7 @@ class GatewayConfig:
     host: str = option("127.0.0.1", "Address that the API listens on.")
     port: int = option(8000, "HTTP port; 0: a free one.", minimum=0, maximum=65535)
     grpc_port: int = option(-1, "gRPC port; -1: the HTTP port + 1, 0: a free one.", minimum=-1, maximum=65535)
-    max_body_bytes: int = option(8 * 2**20, "Largest HTTP request body.", minimum=1024)
+    max_body_bytes: int = option(8 * 2**20, "Largest request, HTTP or gRPC.", minimum=1024)
     max_logprobs: int = option(20, "Most logprobs per token that a request may ask for.", minimum=0, maximum=20)
     max_n: int = option(128, "Most choices (n) that a request may ask for.", minimum=1, maximum=128)
     request_timeout_s: float = option(600.0, "Deadline of a request without one of its own.", minimum=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.errors import InvalidInput
+from octavo.errors import InvalidInput, show
 from octavo.pb import common_pb2, public_pb2
 from octavo.request import TokenLogprobs
 from octavo.rpc import public
@@ -33,30 +33,38 @@ def explicit_to_pb(explicit: dict[str, Any]) -> common_pb2.SamplingParams:
             else:
                 setattr(out, name, value)
         except (TypeError, ValueError) as error:
-            raise InvalidInput(f"{name}: got {value!r}; {error}", param=name) from None
+            raise InvalidInput(f"{name}: got {show(value)}; {error}", param=name) from None
     return out
 
 
 def generate_to_pb(call: public.GenerateCall) -> public_pb2.GenerateRequest:
     out = public_pb2.GenerateRequest(
-        model=call.model,
         params=explicit_to_pb(call.params),
-        request_id=call.request_id,
-        cache_salt=call.cache_salt,
-        priority=call.priority,
-        timeout_s=call.timeout_s,
-        echo_prompt_ids=call.echo_prompt_ids,
         is_unlimited="max_tokens" in call.params and call.params["max_tokens"] is None,
     )
-    if isinstance(call.prompt, str):
-        out.text = call.prompt
-        return out
-    out.token_ids.SetInParent()
+    _set_plain(out, call, "echo_prompt_ids")
     try:
-        out.token_ids.ids.extend(call.prompt)
+        if isinstance(call.prompt, str):
+            out.text = call.prompt
+        else:
+            out.token_ids.SetInParent()
+            out.token_ids.ids.extend(call.prompt)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"prompt: must be text or a list of token ids ({error})", param="prompt") from None
+        message = f"prompt: must be text in valid Unicode or a list of token ids ({error})"
+        raise InvalidInput(message, param="prompt") from None
     return out
+
+
+def _set_plain(
+    out: public_pb2.GenerateRequest | public_pb2.ChatRequest, call: public.GenerateCall | public.ChatCall, *more: str
+) -> None:
+    """The fields that both calls have, and `more`; raises `InvalidInput` for one of another type."""
+    for name in ("model", "request_id", "cache_salt", "priority", "timeout_s", *more):
+        value = getattr(call, name)
+        try:
+            setattr(out, name, value)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{name}: got {show(value)}; {error}", param=name) from None
 
 
 def generate_from_pb(pb: public_pb2.GenerateRequest) -> public.GenerateCall:
@@ -75,6 +83,14 @@ def generate_from_pb(pb: public_pb2.GenerateRequest) -> public.GenerateCall:
     )
 
 
+def _template_kwargs_json(value: dict[str, Any]) -> str:
+    try:
+        return json.dumps(value) if value else ""
+    except (TypeError, ValueError) as error:
+        message = f"template_kwargs: got {show(value)}; must be JSON values ({error})"
+        raise InvalidInput(message, param="template_kwargs") from None
+
+
 def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
     messages = []
     for index, message in enumerate(call.messages):
@@ -84,16 +100,11 @@ def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
             path = f"messages[{index}]"
             raise InvalidInput(f"{path}: must have role and content, both text ({error})", param=path) from None
     out = public_pb2.ChatRequest(
-        model=call.model,
         messages=messages,
         params=explicit_to_pb(call.params),
-        request_id=call.request_id,
-        cache_salt=call.cache_salt,
-        priority=call.priority,
-        timeout_s=call.timeout_s,
-        template_kwargs_json=json.dumps(call.template_kwargs) if call.template_kwargs else "",
-        continue_final_message=call.continue_final_message,
+        template_kwargs_json=_template_kwargs_json(call.template_kwargs),
     )
+    _set_plain(out, call, "continue_final_message")
     if call.add_generation_prompt is not None:
         out.add_generation_prompt = call.add_generation_prompt
     return out

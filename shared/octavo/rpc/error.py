@@ -15,6 +15,7 @@ import grpc
 
 from octavo.errors import (
     Aborted,
+    BodyTooLarge,
     Busy,
     DeadlineExceeded,
     InternalError,
@@ -29,6 +30,8 @@ from octavo.rpc.convert import error_from_bytes, error_to_bytes
 T = TypeVar("T")
 
 DETAIL_KEY = "octavo-error-bin"
+_TOO_LARGE = "message larger than max"
+"""What grpc says, under the status of a busy server, of a message that either side will not take."""
 logger = logging.getLogger(__name__)
 
 _BY_STATUS: dict[grpc.StatusCode, type[OctavoError]] = {
@@ -76,8 +79,10 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> OctavoError:
     for key, value in error.trailing_metadata() or ():
         if key == DETAIL_KEY and isinstance(value, bytes):
             return from_detail(error_from_bytes(value))
-    cls = _BY_STATUS.get(error.code(), InternalError)
-    return cls(error.details() or error.code().name.lower())
+    details = error.details() or error.code().name.lower()
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
+        return BodyTooLarge(f"body: {details}", param="body")
+    return _BY_STATUS.get(error.code(), InternalError)(details)
 
 
 async def call(make_call: Callable[[], Awaitable[T]]) -> T:

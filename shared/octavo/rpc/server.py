@@ -11,7 +11,8 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from octavo.errors import Unavailable
-from octavo.rpc.channel import LIMITS
+from octavo.rpc.channel import LIMITS, MAX_MESSAGE_BYTES
+from octavo.rpc.malformed import MalformedRequests
 
 _SERVER: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -25,13 +26,15 @@ class GrpcServer:
     """One listening server.  Add services, start, flip its health, stop.
 
     `start` binds `host:port` (0: a free port) and leaves the result in `address`; raises `Unavailable` when the port is
-    taken.  Overall health (service "") is NOT_SERVING until `set_serving(True)`.
+    taken.  Overall health (service "") is NOT_SERVING until `set_serving(True)`.  A request of more than
+    `max_request_bytes` is refused before it is read.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, max_request_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.address = f"{host}:{port}"
         self._host = host
-        self._server = grpc.aio.server(options=(*LIMITS, *_SERVER))
+        limits = {**dict(LIMITS), "grpc.max_receive_message_length": max_request_bytes}
+        self._server = grpc.aio.server(interceptors=[MalformedRequests()], options=(*limits.items(), *_SERVER))
         self._health = health_aio.HealthServicer()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -69,7 +69,7 @@ class CompletionRequest(GenerateFields):
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
+    return isinstance(value, list) and set(map(type, value)) == {int}
 
 
 class Endpoint:
