@@ -58,6 +58,11 @@ class Figures:
         samples = self._samples.get((what, system))
         return statistics.median(samples) if samples else None
 
+    def ratio(self, what: str, system: str, peer_what: str, peer: str) -> float | None:
+        """The median of one cell over that of another; None where one was not measured."""
+        mine, theirs = self.median(what, system), self.median(peer_what, peer)
+        return mine / theirs if mine and theirs else None
+
     def rows(self) -> dict[str, dict[str, dict[str, object]]]:
         """what → system → {median, samples}."""
         out: dict[str, dict[str, dict[str, object]]] = {}
@@ -84,8 +89,9 @@ class Figures:
         Console(width=160).print(table)
 
 
-def write_json(path: str, **content: object) -> None:
-    """Write the machine, the date and `content`; nothing when `path` is empty."""
+def report(path: str, **content: object) -> None:
+    """Print the machine, the date and `content` as one line of JSON; write it to `path` too unless that is empty."""
+    text = json.dumps({"machine": machine(), "unix_s": int(time.time()), **content})
+    print(text)
     if path:
-        body = {"machine": machine(), "unix_s": int(time.time()), **content}
-        Path(path).write_text(json.dumps(body, indent=1) + "\n")
+        Path(path).write_text(text + "\n")

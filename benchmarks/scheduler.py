@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from harness import Figures, draw_prompts, write_json
+from harness import Figures, draw_prompts, report
 
 from octavo.engine.plan import SampledToken, StepPlan, StepResult
 from octavo.engine.scheduler import Scheduler
@@ -86,7 +86,7 @@ def main() -> None:
         measure(figures, args.num_seqs, has_cache)
     measure_chain(figures)
     figures.show("Scheduler, median")
-    write_json(args.json, scheduler=figures.rows())
+    report(args.json, scheduler=figures.rows())
 
 
 if __name__ == "__main__":

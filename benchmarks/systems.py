@@ -1,4 +1,7 @@
-"""The systems that are measured side by side: Octavo in process, Octavo through HTTP, transformers."""
+"""The systems that are measured side by side: Octavo in process, Octavo through HTTP, transformers.
+
+Each is loaded once and idle while another is measured.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ import psutil
 from harness import Prompts
 
 START_LIMIT_S = 300
+STOP_LIMIT_S = 60
 
 
 class System(Protocol):
@@ -49,6 +53,22 @@ class InProcess:
 
     def close(self) -> None:
         self.llm.close()
+
+
+def role_of(command: list[str]) -> str:
+    """The role that a service's command line names; "other" for a process that is no service."""
+    match command[1:4]:
+        case ["-m", "octavo.cli", role]:
+            return role
+        case ["-m", "octavo.engine.process", *_]:
+            return "engine"
+    return "other"
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU time of the living threads of a process, from the scheduler: exact where `times` counts ticks of 10 ms."""
+    nanoseconds = [int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(nanoseconds) / 1e9
 
 
 class Served:
@@ -103,53 +123,42 @@ class Served:
             raise RuntimeError(f"unexpected answer: {reply[:300]!r} … {reply[-300:]!r}")
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time used so far by each kind of process in the cluster."""
+        """CPU time used so far by the processes of each role: gateway, router, worker (the front), engine."""
         out: dict[str, float] = {}
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            words = child.cmdline()
-            role = next((w for w in ("gateway", "router", "worker", "octavo.engine.process") if w in words), "other")
-            times = child.cpu_times()
-            out[role] = out.get(role, 0.0) + times.user + times.system
+            role = role_of(child.cmdline())
+            out[role] = out.get(role, 0.0) + process_cpu_s(child.pid)
         return out
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
+        self.process.wait(STOP_LIMIT_S)
 
 
 class Transformers:
-    """transformers' `generate`, one request at a time, the same weights in bfloat16."""
+    """transformers' `generate`, one request at a time, with the same weights and dtype, in a process of its own."""
 
     name = "transformers"
 
-    def __init__(self, gguf: Path, cache: Path) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, GgufConfig
+    def __init__(self, weights: Path, cache: Path, dtype: str) -> None:
+        cache.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(Path(__file__).with_name("peer.py")), str(weights), str(cache), dtype]
+        # The peer keeps transformers' own settings: those that Octavo made for itself stay here.
+        env = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self._hear("ready")
 
-        folder = cache / f"{gguf.stem}-bf16"
-        if not (folder / "config.json").exists():
-            quantization = GgufConfig(dequantize=True)
-            load = AutoModelForCausalLM.from_pretrained
-            model = load(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=quantization)
-            model.save_pretrained(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-        torch.set_num_threads(os.cpu_count() or 1)
+    def _hear(self, word: str) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        if line != word:
+            raise RuntimeError(f"transformers said {line!r}, not {word!r}")
 
     def generate(self, prompts: Prompts, num_out: int) -> None:
-        import torch
-
-        with torch.inference_mode():
-            for prompt in prompts:
-                ids = torch.tensor([prompt])
-                out = self.model.generate(
-                    ids,
-                    attention_mask=torch.ones_like(ids),
-                    max_new_tokens=num_out,
-                    min_new_tokens=num_out,
-                    do_sample=False,
-                    pad_token_id=0,
-                )
-                assert out.shape[1] == len(prompt) + num_out
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"prompts": prompts, "num_out": num_out}) + "\n")
+        self.process.stdin.flush()
+        self._hear("done")
 
     def close(self) -> None:
-        del self.model
+        self.process.communicate(timeout=STOP_LIMIT_S)
