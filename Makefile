@@ -104,7 +104,7 @@ proto: setup ## Regenerate the gRPC stubs
 	$(BIN)/python protos/generate.py
 
 wheel: setup ## Build the wheel into dist/
-	$(BIN)/python -m build --wheel
+	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The numerics fingerprint: equal fingerprints give equal bits for equal requests (DESIGN 4.6)."""
+"""The numerics fingerprint: equal fingerprints give equal bits for equal requests."""
 
 from __future__ import annotations
 

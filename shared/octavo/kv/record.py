@@ -16,7 +16,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
     """Capability record of one incarnation.
 
     `content_id` names the weights (hub revision, or sha256 over headers, sizes and sampled pages);
-    `numerics` is the numerics fingerprint (DESIGN: equal fingerprints give equal bits); `algorithms` the ids of the
+    `numerics` is the numerics fingerprint (equal fingerprints give equal bits); `algorithms` the ids of the
     hash, noise and digest algorithms.  `max_sequence_tokens` is the longest sequence the pool can hold.
     """
 
