@@ -49,7 +49,6 @@ class Keeper:
         self.addresses: dict[str, str] = {}
         self.listening = asyncio.Event()
         self.ready = asyncio.Event()
-        self.num_restarts = 0
         self._env = env
         self._screen = screen
         self._on_failure = on_failure
@@ -115,7 +114,6 @@ class Keeper:
             self._screen.phase(self.plan.name, f"died ({how}), restarting")
             await self._pause(delay_s)
             self._on_death()
-            self.num_restarts += 1
 
     async def _live(self) -> int:
         self._said = ""

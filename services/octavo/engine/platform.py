@@ -12,7 +12,6 @@ from octavo.obs.log import get_logger
 
 log = get_logger(__name__)
 
-PLATFORMS = ("cuda", "rocm", "cpu")
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 

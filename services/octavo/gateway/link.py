@@ -60,10 +60,6 @@ class Links:
         self._opening: dict[tuple[str, str], asyncio.Task[WorkerLink]] = {}
         self._is_closed = False
 
-    @property
-    def open_links(self) -> list[WorkerLink]:
-        return [link for link in self._links.values() if link.is_open]
-
     async def get(self, record: WorkerRecord) -> WorkerLink:
         """The open link to a worker; concurrent callers share one attempt to connect."""
         if self._is_closed:

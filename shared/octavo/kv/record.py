@@ -9,8 +9,6 @@ from octavo.kv.layout import KVLayout
 PROTOCOL_VERSION = 1
 PROTOCOL_MIN_VERSION = 1
 
-ROLES = ("encode", "prefill", "decode", "both")
-
 
 class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
     """Capability record of one incarnation.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -169,7 +168,6 @@ class TokenClient:
         self._socket.connect(address)
         self._session_id = session_id
         self._reader = SocketReader(self._socket, self._take)
-        self.last_frame_s = time.monotonic()
         self.hello()
 
     def hello(self) -> None:
@@ -182,7 +180,6 @@ class TokenClient:
         self._reader.pause(is_paused)
 
     def _take(self, frames: list[bytes]) -> None:
-        self.last_frame_s = time.monotonic()
         messages: list[ToGateway] = []
         for frame in frames:
             try:
