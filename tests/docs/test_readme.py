@@ -46,14 +46,26 @@ def blocks() -> list[Block]:
     return found
 
 
+def split_commands(text: str) -> Iterator[str]:
+    """The commands of a shell block, which may go on over several lines by a backslash or an open quote."""
+    command = ""
+    for line in text.replace("\\\n", " ").splitlines():
+        command += line + "\n"
+        try:
+            words = shlex.split(command, comments=True)
+        except ValueError:
+            continue  # a quote is still open
+        if words:
+            yield command.strip()
+        command = ""
+    assert not command, f"no closing quotation: {command}"
+
+
 def commands() -> list[tuple[str, str]]:
-    """(place, command) of every line of every shell block, continued lines joined and comments left out."""
-    found = []
-    for block in blocks():
-        if block.language == "sh":
-            lines = block.text.replace("\\\n", " ").splitlines()
-            found += [(block.place, line) for line in lines if shlex.split(line, comments=True)]
-    return found
+    """(place, command) of every shell block."""
+    return [
+        (block.place, command) for block in blocks() if block.language == "sh" for command in split_commands(block.text)
+    ]
 
 
 PYTHON = [block for block in blocks() if block.language == "python"]
