@@ -17,9 +17,10 @@ HAS_GPU := $(shell [ -e /dev/nvidiactl ] || [ -e /dev/kfd ] && echo 1)
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+OTHER_TESTS := $(filter-out tests/unit/ tests/install/ tests/__pycache__/,$(sort $(wildcard tests/*/)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev serve check format lint types imports stubs sizes docs-check test test-unit test-rest \
+.PHONY: help setup setup-dev serve check format lint types imports stubs sizes docs-check test test-unit \
   install-test bench proto wheel clean
 
 help: ## Show this
@@ -86,13 +87,11 @@ sizes: setup
 docs-check: setup
 	$(BIN)/python tests/checks/docs.py
 
-test: test-unit test-rest ## Run all tests that need no GPU (TEST_ARGS='-k name')
+test: setup ## Run all tests that need no GPU, unit tests first (TEST_ARGS='-k name')
+	$(PYTEST) tests/unit $(OTHER_TESTS) -m 'not gpu' $(TEST_ARGS)
 
 test-unit: setup ## Run the unit tests
 	$(PYTEST) tests/unit $(TEST_ARGS)
-
-test-rest: test-unit
-	$(PYTEST) tests --ignore tests/unit --ignore tests/install -m 'not gpu' $(TEST_ARGS)
 
 install-test: setup ## Test the wheel in clean environments, and in a minimal Debian where this user may make one
 	$(PYTEST) tests/install --timeout 1800

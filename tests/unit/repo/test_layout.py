@@ -7,6 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,8 @@ def test_every_package_says_what_it_is() -> None:
         if "pb" not in p.parts and not p.read_text().lstrip().startswith(('"""', "#!"))
     ]
     assert silent == []
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = [p.name for p in (ROOT / "tests").rglob("*.py") if p.name != "conftest.py"]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
