@@ -82,11 +82,12 @@ async def _supervise(
 
 
 def find_model(config: ClusterService, display: ProgressDisplay) -> ModelFiles:
-    """Resolve the model once for all services, with its download shown."""
+    """Resolve the model once for all services, with its download shown; what they could not read is refused here."""
     from octavo.hub.resolve import resolve_model
+    from octavo.text import gguf_tokenizer
 
     model = config.model
-    return resolve_model(
+    files = resolve_model(
         model.model,
         tokenizer=model.tokenizer,
         revision=model.revision,
@@ -94,6 +95,10 @@ def find_model(config: ClusterService, display: ProgressDisplay) -> ModelFiles:
         load_format=model.load_format,
         progress=lambda what, fraction: display.update("model", what, fraction),
     )
+    source = files.tokenizer_source
+    if source is not None and source.suffix == ".gguf":
+        gguf_tokenizer.check(source)
+    return files
 
 
 def has_chat_template(tokenizer_source: Path | None) -> bool:

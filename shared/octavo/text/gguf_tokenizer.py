@@ -53,22 +53,38 @@ ADDS_BOS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})
 NORMALIZES = frozenset({"qwen2", "deepseek-r1-qwen"})
 
 
-def load(path: Path) -> TokenizerParts:
-    """The tokenizer in the metadata of a GGUF file; raises `InvalidInput` when it is of an unsupported kind."""
-    metadata = GGUFFile.open(path).metadata
-    kind, tokens = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.tokens")
-    if not tokens:
+def check(path: Path) -> None:
+    """Raise `InvalidInput` when `load` would refuse the file for what its metadata says; builds nothing."""
+    _check(GGUFFile.open(path).metadata, path)
+
+
+def _check(metadata: dict[str, Any], path: Path) -> None:
+    kind, pre = metadata.get("tokenizer.ggml.model"), _pre_tokenizer(metadata)
+    if not metadata.get("tokenizer.ggml.tokens"):
         raise InvalidInput(f"tokenizer: {path.name} holds no vocabulary; give --tokenizer", param="tokenizer")
-    types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-    if kind == "gpt2":
-        backend, adds_bos = _byte_level(metadata, tokens, path)
-    elif kind == "llama":
-        backend, adds_bos = _sentence_piece(metadata, tokens, types), True
-    else:
+    if kind not in ("gpt2", "llama"):
         raise InvalidInput(
             f"tokenizer: {path.name}: kind {kind!r} is not supported (gpt2 and llama are); give --tokenizer",
             param="tokenizer",
         )
+    if kind == "gpt2" and pre not in PATTERNS:
+        known = ", ".join(PATTERNS)
+        raise InvalidInput(
+            f"tokenizer: {path.name}: pre-tokenizer {pre!r} is not supported ({known} are); give --tokenizer",
+            param="tokenizer",
+        )
+
+
+def load(path: Path) -> TokenizerParts:
+    """The tokenizer in the metadata of a GGUF file; raises `InvalidInput` when it is of an unsupported kind."""
+    metadata = GGUFFile.open(path).metadata
+    _check(metadata, path)
+    kind, tokens = metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.tokens"]
+    types = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+    if kind == "gpt2":
+        backend, adds_bos = _byte_level(metadata, tokens)
+    else:
+        backend, adds_bos = _sentence_piece(metadata, tokens, types), True
     added = [(t, k == CONTROL) for t, k in zip(tokens, types, strict=False) if k in (CONTROL, USER_DEFINED)]
     backend.add_tokens([AddedToken(t, special=special, normalized=False) for t, special in added if t])
     return _parts(backend, metadata, tokens, adds_bos)
@@ -101,15 +117,13 @@ def _ids(tokens: list[str]) -> dict[str, int]:
     return ids
 
 
-def _byte_level(metadata: dict[str, Any], tokens: list[str], path: Path) -> tuple[Tokenizer, bool]:
-    pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
-    pre = "gpt-2" if pre == "default" else pre
-    if pre not in PATTERNS:
-        known = ", ".join(PATTERNS)
-        raise InvalidInput(
-            f"tokenizer: {path.name}: pre-tokenizer {pre!r} is not supported ({known} are); give --tokenizer",
-            param="tokenizer",
-        )
+def _pre_tokenizer(metadata: dict[str, Any]) -> str:
+    pre = str(metadata.get("tokenizer.ggml.pre", "gpt-2"))
+    return "gpt-2" if pre == "default" else pre
+
+
+def _byte_level(metadata: dict[str, Any], tokens: list[str]) -> tuple[Tokenizer, bool]:
+    pre = _pre_tokenizer(metadata)
     merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
     backend = Tokenizer(BPE(vocab=_ids(tokens), merges=merges, ignore_merges=pre in IGNORES_MERGES))
     steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if pre in SPLITS_DIGITS else []
