@@ -154,20 +154,23 @@ FromWorker = LoadReport
 
 
 class Codec(Generic[T]):
-    """Encoder and decoder of one message union."""
+    """Encoder and decoder of one message union, for the protocol versions `min_version` to `version`."""
 
-    def __init__(self, union: type[T] | object) -> None:
+    def __init__(
+        self, union: type[T] | object, version: int = WIRE_VERSION, min_version: int = WIRE_MIN_VERSION
+    ) -> None:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(union)
+        self._version, self._min_version = version, min_version
 
     def encode(self, message: T) -> bytes:
-        return bytes((WIRE_VERSION,)) + self._encoder.encode(message)
+        return bytes((self._version,)) + self._encoder.encode(message)
 
     def decode(self, frame: bytes | memoryview) -> T:
         """The message in `frame`; raises `UnknownVersion`, or `msgspec.DecodeError` for a malformed body."""
         version = frame[0] if len(frame) else 0
-        if not WIRE_MIN_VERSION <= version <= WIRE_VERSION:
-            raise UnknownVersion(f"wire version {version}; this side speaks {WIRE_MIN_VERSION} to {WIRE_VERSION}")
+        if not self._min_version <= version <= self._version:
+            raise UnknownVersion(f"wire version {version}; this side speaks {self._min_version} to {self._version}")
         return self._decoder.decode(memoryview(frame)[1:])
 
 

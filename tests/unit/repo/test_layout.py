@@ -26,7 +26,7 @@ def test_no_module_is_in_two_source_roots() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("package", ["gateway", "router", "worker", "client", "rpc", "text", "hub", "cli"])
+@pytest.mark.parametrize("package", ["gateway", "router", "worker", "client", "rpc", "text", "hub", "cli", "transfer"])
 def test_light_packages_load_neither_torch_nor_transformers(package: str) -> None:
     if importlib.util.find_spec(f"octavo.{package}") is None:
         pytest.fail(f"octavo.{package} is missing")
