@@ -8,12 +8,11 @@ unit; a digest is the value itself, so equal digests mean equal bytes.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from octavo.kv.layout import GroupSpec, KVLayout
 from octavo.transfer.machine.action import (
     Action,
     Begin,
@@ -28,117 +27,10 @@ from octavo.transfer.machine.action import (
     StopReads,
 )
 from octavo.transfer.machine.consumer import Consumer
-from octavo.transfer.machine.noun import Incoming, Limits, ReadOrder, Reason, Source
+from octavo.transfer.machine.noun import Incoming, Reason, Source
 from octavo.transfer.machine.producer import Producer
-from octavo.transfer.message import PEER, ConsumerEnd, Hello, Page, ProducerEnd, Shard, Status, Terms, ToProducer
-
-UNIT = 16
-LIMITS = Limits(num_slots=8, max_reads=3)
-NUM_BLOCKS = 24
-MESSAGE_LIFE_S = 25.0
-"""No link holds a message longer: resent for 30 s and under way for 25, it still meets the tombstone (60 s)."""
-
-
-class Violation(AssertionError):
-    """A rule that must hold in every schedule does not."""
-
-
-def check(is_right: bool, text: str) -> None:
-    if not is_right:
-        raise Violation(text)
-
-
-def terms_of(name: str, life: int, block_size: int, num_groups: int) -> Terms:
-    groups = tuple(GroupSpec(g, "full", (g,)) for g in range(num_groups))
-    layout = KVLayout(block_size, 2, 4, "float32", groups)
-    return Terms(name, f"{name}.{life}", "weights", layout, (Shard(0, 0, 1, 0, 2, NUM_BLOCKS),))
-
-
-@dataclass
-class Job:
-    """One page being copied.  A two-sided job runs at the producer and its chunks travel; a one-sided one does not."""
-
-    transfer_id: str
-    wire_id: str
-    pull_id: int
-    epoch: int
-    slot: int
-    order: ReadOrder
-    source: str
-    is_two_sided: bool
-    todo: list[tuple[int, int]] = field(default_factory=list)
-    got: set[tuple[int, int]] = field(default_factory=set)
-    num_units: int = 0
-    epoch_after: int | None = None
-    pending: tuple[int, int] | None = None
-    is_stopped: bool = False
-    is_corrupted: bool = False
-
-
-@dataclass
-class Chunk:
-    """What a two-sided connector's frames carry: a unit of a page, the epoch at the end, or a refusal."""
-
-    job: Job
-    unit: tuple[int, int] | None
-    value: Any = None
-    epoch: int = 0
-    is_refused: bool = False
-
-
-@dataclass
-class Message:
-    """Something under way to one life of a worker."""
-
-    to: str
-    life: str
-    frame: bytes | Chunk
-    sent_s: float
-
-
-class Node:
-    """One worker: its machines, and the memory of its blocks (a list of unit values for each)."""
-
-    def __init__(self, world: World, name: str, block_size: int, life: int = 0) -> None:
-        self.world, self.name, self.block_size, self.life = world, name, block_size, life
-        terms = terms_of(name, life, block_size, world.num_groups)
-        self.terms = terms
-        self.producer: Producer = world.producer_class(terms, LIMITS, first_epoch=life * 1000)
-        self.consumer: Consumer = world.consumer_class(terms, LIMITS, first_pull_id=life * 1000 + 1)
-        self.memory: list[list[Any]] = [[("old", b)] * (block_size // UNIT) for b in range(NUM_BLOCKS)]
-        self.holder: list[str | None] = [None] * NUM_BLOCKS
-        self.epochs = [0] * LIMITS.num_slots
-        self.stopped_until_s = 0.0
-        self.serving: list[Job] = []
-        self.fills: dict[str, list[Page]] = {}
-        self.num_total: dict[str, int] = {}
-        self.is_request: dict[str, bool] = {}
-        self.published: dict[str, list[list[int]]] = {}
-        self.tables: dict[str, list[list[int]]] = {}
-
-    def allocate(self, transfer_id: str, num_tokens: int) -> list[list[int]] | None:
-        count = -(-num_tokens // self.block_size)
-        free = [b for b in range(NUM_BLOCKS) if self.holder[b] is None]
-        if len(free) < count * self.world.num_groups:
-            return None
-        self.world.rng.shuffle(free)
-        tables = [free[g * count : (g + 1) * count] for g in range(self.world.num_groups)]
-        for table in tables:
-            for block in table:
-                self.holder[block] = transfer_id
-        return tables
-
-    def release(self, transfer_id: str) -> None:
-        for block in range(NUM_BLOCKS):
-            if self.holder[block] == transfer_id:
-                self.holder[block] = None
-
-    def scribble(self, rng: random.Random) -> None:
-        """Somebody else uses a free block."""
-        free = [b for b in range(NUM_BLOCKS) if self.holder[b] is None]
-        if free:
-            block = rng.choice(free)
-            self.memory[block] = [("junk", rng.random())] * (self.block_size // UNIT)
+from octavo.transfer.message import PEER, ConsumerEnd, Hello, Page, ProducerEnd, Status, ToProducer
+from transfer_node import LIMITS, MESSAGE_LIFE_S, NUM_BLOCKS, UNIT, Chunk, Job, Message, Node, check
 
 
 class World:
@@ -153,10 +45,10 @@ class World:
     ) -> None:
         self.rng = random.Random(seed)
         self.seed, self.has_faults = seed, has_faults
-        self.producer_class, self.consumer_class = producer_class, consumer_class
+        self.classes = (producer_class, consumer_class)
         self.now_s = 100.0
         self.num_groups = self.rng.choice((1, 1, 2))
-        self.nodes = {name: Node(self, name, self.rng.choice((16, 32, 64))) for name in "pqc"}
+        self.nodes = {name: Node(name, self.rng.choice((16, 32, 64)), self.num_groups, self.classes) for name in "pqc"}
         self.bad_sender = self.rng.choice(("", "", "", "p", "q")) if has_faults else ""
         self.is_two_sided = {"p": self.rng.random() < 0.5, "q": self.rng.random() < 0.5}
         self.graveyard: dict[str, Node] = {}
@@ -271,7 +163,7 @@ class World:
             return
         for transfer in node.consumer.ledger:
             if transfer.state.value == "planned":
-                tables = node.allocate(transfer.transfer_id, transfer.num_tokens)
+                tables = node.allocate(transfer.transfer_id, transfer.num_tokens, self.rng)
                 if tables is not None:
                     if self.now_s - transfer.opened_s < LIMITS.park_s:
                         self.is_prompt.add(transfer.transfer_id)
@@ -339,7 +231,7 @@ class World:
             return
         self.graveyard[node.terms.incarnation] = node
         self.jobs = [j for j in self.jobs if name != "c"]
-        self.nodes[name] = Node(self, name, node.block_size, node.life + 1)
+        self.nodes[name] = Node(name, node.block_size, self.num_groups, self.classes, node.life + 1)
         self.link = [m for m in self.link if m.to != name]
         for other in self.nodes.values():
             if self.rng.random() < 0.5:
@@ -357,7 +249,7 @@ class World:
         node = self.running(name)
         if node is None:
             return
-        tables = node.allocate(transfer_id, num_tokens)
+        tables = node.allocate(transfer_id, num_tokens, self.rng)
         if tables is None:
             return
         self.has_room.add(transfer_id)

@@ -19,7 +19,8 @@ from octavo.transfer.machine.consumer import Consumer
 from octavo.transfer.machine.noun import ConsumerState, Incoming, Outgoing, ProducerState, Pull, Reason
 from octavo.transfer.machine.producer import Producer
 from octavo.transfer.message import ProducerEnd
-from transfer_world import Violation, World, run_schedule
+from transfer_node import Violation
+from transfer_world import World, run_schedule
 
 NUM_SCHEDULES = int(os.environ.get("OCTAVO_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("OCTAVO_SEED", "0"))
