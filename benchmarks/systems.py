@@ -102,7 +102,19 @@ class Served:
     async def _all(self, prompts: Prompts, num_out: int) -> None:
         await asyncio.gather(*(self._one(p, num_out) for p in prompts))
 
-    async def _one(self, prompt: list[int], num_out: int) -> None:
+    async def closed_loop(
+        self, prompts: Prompts, num_out: int, concurrency: int, first_ms: list[float] | None = None
+    ) -> None:
+        """All prompts, `concurrency` at any time; the times to each first token are added to `first_ms`."""
+        waiting = iter(prompts)
+
+        async def client() -> None:
+            for prompt in waiting:
+                await self._one(prompt, num_out, first_ms)
+
+        await asyncio.gather(*(client() for _ in range(concurrency)))
+
+    async def _one(self, prompt: list[int], num_out: int, first_ms: list[float] | None = None) -> None:
         body = json.dumps(
             {
                 "model": self.model,
@@ -116,8 +128,14 @@ class Served:
         ).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20)
         head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+        start = time.perf_counter()
         writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-        reply = await reader.read(-1)
+        reply = b""
+        while b"data:" not in reply and not reader.at_eof():
+            reply += await reader.read(1 << 16)
+        if first_ms is not None:
+            first_ms.append((time.perf_counter() - start) * 1e3)
+        reply += await reader.read(-1)
         writer.close()
         if b'"completion_tokens":%d' % num_out not in reply.replace(b": ", b":"):
             raise RuntimeError(f"unexpected answer: {reply[:300]!r} … {reply[-300:]!r}")

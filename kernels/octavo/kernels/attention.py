@@ -37,15 +37,36 @@ class AttentionBatch:
     `query_starts` [num_seqs + 1] are row offsets, `context_lens` [num_seqs] the number of cached tokens after this
     step's write (so the last query row of sequence i is at position context_lens[i] - 1), `block_tables`
     [num_seqs, max_blocks] block ids, `slot_mapping` [num_rows] the flat index block * block_size + offset to write to.
-    The `_np`-like host copies of lengths are plain lists, so that planning never waits for the device.
+    The `_np`-like host copies of lengths are plain lists, so that planning never waits for the device; a step may have
+    them alone.  With
+    `table_rows_host`, sequence i has the row `table_rows_host[i]` of `block_tables`, which then has a row per slot.
     """
 
-    query_starts: torch.Tensor
-    context_lens: torch.Tensor
+    query_starts: torch.Tensor | None
+    context_lens: torch.Tensor | None
     block_tables: torch.Tensor
     slot_mapping: torch.Tensor
     query_lens_host: list[int]
     context_lens_host: list[int]
+    table_rows_host: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """How a step's q and k turn: tables [max_len, head_dim] of cosines and sines, and positions [num_rows]."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    positions: torch.Tensor
+
+
+@dataclass(frozen=True)
+class HeadNorm:
+    """RMS norms over each head of q and k: weights [head_dim]."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    eps: float
 
 
 class AttentionBackend(ABC):
@@ -53,6 +74,10 @@ class AttentionBackend(ABC):
 
     name: ClassVar[str]
     is_batch_invariant: ClassVar[bool]
+    has_rotary: ClassVar[bool] = False
+    """Whether `run_rotary` is there."""
+    is_capturable: ClassVar[bool] = False
+    """Whether a captured decode step of `run`s stays right for every later `plan` of as many rows."""
 
     def __init__(self, spec: AttentionSpec) -> None:
         self.spec = spec
@@ -72,3 +97,12 @@ class AttentionBackend(ABC):
 
         q and out are [num_rows, num_heads, head_dim].
         """
+
+    def run_rotary(
+        self, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None, kv: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """As `run`, from `qkv` [num_rows, num_heads + 2 num_kv_heads, head_dim] before norms and rotation.
+
+        `qkv` may be changed.  Only where `has_rotary` is set.
+        """
+        raise NotImplementedError(f"{self.name} cannot rotate")

@@ -14,6 +14,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from octavo.kernels.triton.platform import runs_triton
+
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
 _BLAS_ROWS = 16
@@ -39,6 +41,13 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:num_rows]
 
 
+def linear_float32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """x [num_rows, in] times weight [out, in] → float32 [num_rows, out], not rounded in between on a GPU."""
+    if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return linear(x, weight).float()
+
+
 def pack_linear(weight: torch.Tensor) -> torch.Tensor:
     """The weight [out, in] as `linear` reads it fastest: the same product, bit for bit, in another layout.
 
@@ -57,6 +66,21 @@ def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x [..., n] over the root of its mean square, times weight [n]; statistics in float32."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The stream `residual + x` (x itself without a residual) [num_rows, n], normed as by `rms_norm`, and the stream.
+
+    May change `residual`, which the caller gives up.
+    """
+    if runs_triton(x):
+        from octavo.kernels.triton import layer
+
+        return layer.add_rms_norm(x, residual, weight, eps)
+    stream = x if residual is None else residual + x
+    return rms_norm(stream, weight, eps), stream
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -80,6 +104,10 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """[num_rows, 2 n], the gate first → silu(gate) · up, [num_rows, n]."""
+    if runs_triton(gate_up):
+        from octavo.kernels.triton import layer
+
+        return layer.silu_mul(gate_up)
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate).mul_(up)
 

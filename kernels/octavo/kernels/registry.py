@@ -28,6 +28,7 @@ def _lazy(module: str, attribute: str) -> Callable[[], type[AttentionBackend]]:
 
 
 _ENTRIES: list[Entry] = [
+    Entry("triton", ("cuda", "rocm"), _lazy("octavo.kernels.triton.attention", "TritonAttention")),
     Entry("torch_cpu", ("cpu",), _lazy("octavo.kernels.cpu.attention", "TorchCpuAttention")),
     Entry(
         "reference",

@@ -16,10 +16,11 @@ from octavo.engine.kv_memory import count_blocks, pool_bytes, resolve_block_size
 from octavo.engine.model.base import CausalLM
 from octavo.engine.numerics import ALGORITHM_IDS, fingerprint
 from octavo.engine.parallel.comm import Comm, GlooComm
-from octavo.engine.parallel.executor import RankExecutor
+from octavo.engine.parallel.executor import make_executor
 from octavo.engine.parallel.launch import start_ranks
-from octavo.engine.platform import detect_platform, instruction_set, num_threads, resolve_dtype
+from octavo.engine.platform import TORCH_DTYPES, detect_platform, instruction_set, num_threads, resolve_dtype
 from octavo.engine.rank_spec import RankSpec, build_runner, create_rank_model, load_rank_weights, select_backends
+from octavo.engine.runner.decode_graph import graph_sizes
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.scheduler_spec import SchedulerSpec
 from octavo.errors import InvalidInput, Problem, show
@@ -39,6 +40,10 @@ Notify = Callable[[str, float, float, str], None]
 
 DEFAULT_STEP_TOKENS = {"cpu": 512}
 GPU_STEP_TOKENS = 8192
+WORKING_BYTES = 1 << 30
+GRAPH_BYTES = 32 << 20
+CAPTURE_LIMIT_S = 300.0
+"""Compiling kernels that no cache has, and capturing decode steps."""
 
 
 def _no_beat() -> None:
@@ -88,9 +93,11 @@ def build_ranks(
         if not spec.num_blocks:
             spec = _with_blocks(spec, config, model, layout)
         findings = _check_determinism(spec, model, backends)
+        if spec.platform != "cpu":
+            notify("loading", 1.0, CAPTURE_LIMIT_S, "kernels and graphs")
         runner = build_runner(spec, model, comm, beat)
         scheduler_spec = _scheduler_spec(config, files, spec, model, layout)
-        core = EngineCore(Scheduler(scheduler_spec), RankExecutor(runner, ranks))
+        core = EngineCore(Scheduler(scheduler_spec), make_executor(runner, ranks))
     except BaseException:
         for rank in ranks:
             rank.end()
@@ -183,6 +190,8 @@ def resolve_spec(config: EngineConfig, files: ModelFiles, num_ranks: int = 1) ->
         num_threads=num_threads(config.device, num_ranks),
         num_ranks=num_ranks,
         eos_token_ids=tuple(files.eos_token_ids),
+        max_num_batched_tokens=_step_tokens(config, platform),
+        enforce_eager=config.device.enforce_eager,
     )
 
 
@@ -190,11 +199,20 @@ def _with_blocks(spec: RankSpec, config: EngineConfig, model: CausalLM, layout: 
     num_blocks = count_blocks(
         config.cache,
         layout,
-        pool_bytes(config.cache, spec.device, spec.num_ranks),
+        pool_bytes(config.cache, spec.device, spec.num_ranks, _working_bytes(spec, model)),
         max_num_seqs=spec.max_num_seqs,
         max_model_len=model.max_position,
     )
     return msgspec.structs.replace(spec, num_blocks=num_blocks)
+
+
+def _working_bytes(spec: RankSpec, model: CausalLM) -> int:
+    """Device memory that steps take beside weights and pool, from above: activations, logits, captured graphs."""
+    widest = max(linear.weight.shape[0] for linear in model.linears() if linear.weight.shape[0] != model.vocab_size)
+    activations = (spec.max_num_batched_tokens + spec.max_num_seqs) * widest * TORCH_DTYPES[spec.dtype].itemsize * 4
+    sizes = [] if spec.enforce_eager else graph_sizes(spec.max_num_seqs)
+    logits = (sum(sizes) + 3 * spec.max_num_seqs) * model.vocab_size * torch.float32.itemsize
+    return WORKING_BYTES + activations + logits + len(sizes) * GRAPH_BYTES
 
 
 def _step_tokens(config: EngineConfig, platform: str) -> int:

@@ -7,8 +7,9 @@ whoever drives it, and moves deadlines and the memory of ended requests on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
 from octavo.engine.attempt import AttemptFence, Verdict
 from octavo.engine.plan import StepPlan, StepResult
@@ -29,13 +30,30 @@ class Executor(Protocol):
         ...
 
 
+@runtime_checkable
+class AheadExecutor(Executor, Protocol):
+    """An executor that takes a plan before the one before it has ended."""
+
+    num_ahead: int
+    """How many plans may be in flight beside the one that is waited for."""
+
+    def submit(self, plan: StepPlan) -> Callable[[], StepResult]:
+        """Start a plan; the result, to be called once and in the order of submission, waits for its end."""
+        ...
+
+
 class EngineCore:
-    """One engine.  Satisfies `EngineProtocol`; used by one thread."""
+    """One engine.  Satisfies `EngineProtocol`; used by one thread.
+
+    With an `AheadExecutor`, step N + 1 is planned and started before step N's result is waited for.
+    """
 
     def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
         self.scheduler = scheduler
         self.executor = executor
         self._fence = AttemptFence()
+        self._ahead = executor if isinstance(executor, AheadExecutor) else None
+        self._in_flight: deque[Callable[[], StepResult]] = deque()
         self._pending: list[Emission] = []
         self._is_closed = False
         self._was_idle = True
@@ -94,13 +112,23 @@ class EngineCore:
         if now_s is not None:
             self.advance(now_s)
         plan = self.scheduler.plan()
-        if plan is not None:
+        if plan is not None and self._ahead is None:
             self._collect(self.scheduler.update(self.executor.execute(plan)))
+        elif self._ahead is not None:
+            self._run_ahead(self._ahead, plan)
         if not self.scheduler.has_unfinished and not self._was_idle:
             self.check_integrity()
             self._was_idle = True
         out, self._pending = self._pending, []
         return out
+
+    def _run_ahead(self, executor: AheadExecutor, plan: StepPlan | None) -> None:
+        """Start `plan`; take results until no more steps are in flight than may be, none once nothing is live."""
+        if plan is not None:
+            self._in_flight.append(executor.submit(plan))
+        num_left = executor.num_ahead if plan is not None else max(len(self._in_flight) - 1, 0)
+        while len(self._in_flight) > num_left or (self._in_flight and not self.scheduler.has_unfinished):
+            self._collect(self.scheduler.update(self._in_flight.popleft()()))
 
     def has_unfinished_requests(self) -> bool:
         """Whether a request is live, or emissions wait to be collected by `step`."""

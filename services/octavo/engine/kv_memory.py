@@ -25,15 +25,16 @@ def resolve_block_size(config: CacheConfig, platform: str) -> int:
     return size
 
 
-def pool_bytes(config: CacheConfig, device: torch.device, num_engines: int = 1) -> int:
+def pool_bytes(config: CacheConfig, device: torch.device, num_engines: int = 1, reserved_bytes: int = 0) -> int:
     """Bytes for the pool: as set; on CPU min(4 GiB, a quarter of free memory ÷ engines on this host); on a GPU what
-    `gpu_memory_utilization` leaves beside what is allocated now, so after weights are loaded and a profile run."""
+    `gpu_memory_utilization` leaves beside what is allocated now, weights above all, and `reserved_bytes`."""
     if config.kv_cache_memory_bytes:
         return config.kv_cache_memory_bytes
     if device.type == "cpu":
         return min(CPU_POOL_LIMIT, psutil.virtual_memory().available // CPU_SHARE_OF_FREE // num_engines)
+    torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    return int(free - total * (1 - config.gpu_memory_utilization))
+    return int(free - total * (1 - config.gpu_memory_utilization)) - reserved_bytes
 
 
 def count_blocks(

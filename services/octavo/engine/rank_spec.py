@@ -16,6 +16,8 @@ from octavo.engine.model.registry import create_model
 from octavo.engine.parallel.comm import Comm
 from octavo.engine.platform import TORCH_DTYPES, torch_device
 from octavo.engine.runner.context import PagedAttention
+from octavo.engine.runner.device_tables import DeviceTables
+from octavo.engine.runner.gpu_runner import GpuRunner
 from octavo.engine.runner.runner import Runner
 from octavo.engine.runner.slots import SlotTables
 from octavo.errors import InvalidInput
@@ -48,6 +50,8 @@ class RankSpec(msgspec.Struct, frozen=True):
     num_ranks: int
     eos_token_ids: tuple[int, ...] = ()
     num_blocks: int = 0
+    max_num_batched_tokens: int = 0
+    enforce_eager: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -118,7 +122,8 @@ def build_runner(spec: RankSpec, model: CausalLM, comm: Comm, beat: Callable[[],
         backend(spec.attention_spec(model, group))
         for backend, group in zip(select_backends(spec, model), model.groups, strict=True)
     ]
-    tables = SlotTables(
+    is_capturable = spec.device.type == "cuda" and all(b.is_capturable and b.has_rotary for b in backends)
+    tables = (DeviceTables if is_capturable else SlotTables)(
         spec.max_num_seqs,
         model.max_position,
         spec.block_size,
@@ -127,5 +132,14 @@ def build_runner(spec: RankSpec, model: CausalLM, comm: Comm, beat: Callable[[],
         eos_token_ids=frozenset(spec.eos_token_ids),
         device=spec.device,
     )
-    pool = allocate_pool(layout, spec.num_blocks, TORCH_DTYPES[spec.kv_dtype], spec.device)
-    return Runner(model, tables, PagedAttention(layout, backends, pool), comm, beat)
+    num_blocks = spec.num_blocks + is_capturable
+    pool = allocate_pool(layout, num_blocks, TORCH_DTYPES[spec.kv_dtype], spec.device)
+    attention = PagedAttention(layout, backends, pool)
+    if not isinstance(tables, DeviceTables):
+        return Runner(model, tables, attention, comm, beat)
+    tables.set_padding_block(spec.num_blocks)
+    max_rows = max(spec.max_num_batched_tokens, model.max_position) + spec.max_num_seqs
+    runner = GpuRunner(model, tables, attention, comm, beat, max_rows=max_rows)
+    if not spec.enforce_eager:
+        runner.capture()
+    return runner

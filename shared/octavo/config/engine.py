@@ -93,6 +93,7 @@ class DeviceConfig:
     )
     threads: int = option(0, "Compute threads of the engine on CPU; 0: cores ÷ engines on this host.", minimum=0)
     attention_backend: str = option("auto", "Attention backend by name; auto: the first that can run.")
+    enforce_eager: bool = option(False, "Launch every kernel of a decode step by itself, without CUDA graphs.")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from octavo.engine.model.linear import Linear
 from octavo.engine.model.weight import WeightTable
+from octavo.kernels.attention import HeadNorm, Rotary
 from octavo.kv.layout import GroupSpec
 
 
@@ -22,6 +23,17 @@ class AttentionContext(Protocol):
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q [num_tokens, num_heads, head_dim], k, v [num_tokens, num_kv_heads, head_dim] → q's shape."""
+        ...
+
+
+@runtime_checkable
+class RotaryAttention(AttentionContext, Protocol):
+    """A context that can also norm and rotate, in one pass with the write to the cache."""
+
+    has_rotary: bool
+
+    def attend_rotary(self, layer: int, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None) -> torch.Tensor:
+        """qkv [num_tokens, num_heads + 2 num_kv_heads, head_dim], given up → [num_tokens, num_heads, head_dim]."""
         ...
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from octavo.engine.model.activation import activation
-from octavo.engine.model.base import AttentionContext, CausalLM
+from octavo.engine.model.base import AttentionContext, CausalLM, RotaryAttention
 from octavo.engine.model.geometry import check_sizes, require, resolve_length
 from octavo.engine.model.linear import HeadLinear, Linear, PackedLinear, Place, RowLinear
 from octavo.engine.model.rope import RopeTable, read_rope
@@ -22,11 +22,16 @@ from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
 from octavo.engine.model.window import layer_groups
 from octavo.errors import InvalidInput
 from octavo.kernels import op
+from octavo.kernels.attention import HeadNorm
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Which Hugging Face linears each fused one holds, in order."""
 
 REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+
+
+Attend = Callable[[int, "_Layer", torch.Tensor], torch.Tensor]
+"""(layer, its weights, qkv [num_rows, num_heads + 2 num_kv_heads, head_dim]) → [num_rows, num_heads, head_dim]."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,7 @@ class _Layer:
         self.gate_up_proj = PackedLinear(place, hidden, dict.fromkeys(PACKED["gate_up_proj"], ffn), has_bias=bias.mlp)
         self.down_proj = RowLinear(place, ffn, hidden, has_bias=bias.mlp)
         self.input_norm, self.mlp_norm = place.empty(hidden), place.empty(hidden)
-        self.q_norm = place.empty(head_dim) if has_qk_norm else None
-        self.k_norm = place.empty(head_dim) if has_qk_norm else None
+        self.head_norm = HeadNorm(place.empty(head_dim), place.empty(head_dim), self._eps) if has_qk_norm else None
         self._act = None if config["hidden_act"] == "silu" else activation(config["hidden_act"], "hidden_act")
 
     def linears(self) -> tuple[Linear, ...]:
@@ -63,26 +67,32 @@ class _Layer:
     def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
         yield f"{prefix}input_layernorm.weight", replicated(self.input_norm)
         yield from self.qkv_proj.slots(f"{prefix}self_attn.")
-        if self.q_norm is not None and self.k_norm is not None:
-            yield f"{prefix}self_attn.q_norm.weight", replicated(self.q_norm)
-            yield f"{prefix}self_attn.k_norm.weight", replicated(self.k_norm)
+        if self.head_norm is not None:
+            yield f"{prefix}self_attn.q_norm.weight", replicated(self.head_norm.q)
+            yield f"{prefix}self_attn.k_norm.weight", replicated(self.head_norm.k)
         yield from self.o_proj.slots(f"{prefix}self_attn.o_proj")
         yield f"{prefix}post_attention_layernorm.weight", replicated(self.mlp_norm)
         yield from self.gate_up_proj.slots(f"{prefix}mlp.")
         yield from self.down_proj.slots(f"{prefix}mlp.down_proj")
 
-    def attend(
-        self, index: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attention: AttentionContext
-    ) -> torch.Tensor:
-        num_rows, num_heads, num_kv_heads = x.shape[0], self._num_heads, self._num_kv_heads
-        qkv = self.qkv_proj(x).view(num_rows, num_heads + 2 * num_kv_heads, self._head_dim)
+    def attend(self, index: int, x: torch.Tensor, attend: Attend) -> torch.Tensor:
+        num_rows = x.shape[0]
+        qkv = self.qkv_proj(x).view(num_rows, self._num_heads + 2 * self._num_kv_heads, self._head_dim)
+        return self.o_proj(attend(index, self, qkv).reshape(num_rows, self._num_heads * self._head_dim))
+
+    def rotate(
+        self, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q, k and v with norms and rotation applied."""
+        num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
         qk, v = qkv.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        if self.q_norm is not None and self.k_norm is not None:
+        if self.head_norm is not None:
             q, k = qk.split((num_heads, num_kv_heads), dim=1)
-            q, k = op.rms_norm(q, self.q_norm, self._eps), op.rms_norm(k, self.k_norm, self._eps)
+            norm = self.head_norm
+            q, k = op.rms_norm(q, norm.q, norm.eps), op.rms_norm(k, norm.k, norm.eps)
             qk = torch.cat((q, k), dim=1)
         q, k = op.rope(qk, cos, sin).split((num_heads, num_kv_heads), dim=1)
-        return self.o_proj(attention(index, q, k, v).reshape(num_rows, num_heads * self._head_dim))
+        return q, k, v
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         gate_up = self.gate_up_proj(x)
@@ -92,10 +102,12 @@ class _Layer:
         return self.down_proj(self._act(gate) * up)
 
     def __call__(
-        self, index: int, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attention: AttentionContext
-    ) -> torch.Tensor:
-        x = x + self.attend(index, op.rms_norm(x, self.input_norm, self._eps), cos, sin, attention)
-        return x + self.feed_forward(op.rms_norm(x, self.mlp_norm, self._eps))
+        self, index: int, x: torch.Tensor, residual: torch.Tensor | None, attend: Attend
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the layer adds, and the stream that it is added to; `x` is what the layer before adds to `residual`."""
+        x, residual = op.add_rms_norm(x, residual, self.input_norm, self._eps)
+        x, residual = op.add_rms_norm(self.attend(index, x, attend), residual, self.mlp_norm, self._eps)
+        return self.feed_forward(x), residual
 
 
 class LlamaForCausalLM(CausalLM):
@@ -187,11 +199,20 @@ class LlamaForCausalLM(CausalLM):
         beat: Callable[[], None],
     ) -> torch.Tensor:
         x = F.embedding(token_ids, self._embedding)
-        cos, sin = self._rope.at(positions)
+        residual: torch.Tensor | None = None
+        attend = self._attend(positions, attention)
         for index, layer in enumerate(self._layers):
-            x = layer(index, x, cos, sin, attention)
+            x, residual = layer(index, x, residual, attend)
             beat()
-        return op.rms_norm(x, self._norm, self._eps)
+        return op.add_rms_norm(x, residual, self._norm, self._eps)[0]
+
+    def _attend(self, positions: torch.Tensor, attention: AttentionContext) -> Attend:
+        """Attention of this step, which norms and rotates by itself where it can."""
+        if isinstance(attention, RotaryAttention) and attention.has_rotary:
+            attend_rotary, rotary = attention.attend_rotary, self._rope.rotary(positions)
+            return lambda index, layer, qkv: attend_rotary(index, qkv, rotary, layer.head_norm)
+        cos, sin = self._rope.at(positions)
+        return lambda index, layer, qkv: attention(index, *layer.rotate(qkv, cos, sin))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._head(hidden)

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from octavo.errors import InvalidInput, Problem, show
+from octavo.kernels.attention import Rotary
 
 DEFAULT_THETA = 10000.0
 
@@ -228,6 +229,10 @@ class RopeTable:
         chunks = [_turned(spec, start) for start in range(0, max_len, _CHUNK)]
         cos, sin = (torch.cat(parts)[:max_len] for parts in zip(*chunks, strict=True))
         self.cos, self.sin = cos.to(device, dtype), sin.to(device, dtype)
+
+    def rotary(self, positions: torch.Tensor) -> Rotary:
+        """The tables, and the positions [num_tokens] to read them at."""
+        return Rotary(self.cos, self.sin, positions)
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin [num_tokens, head_dim] of positions [num_tokens]."""

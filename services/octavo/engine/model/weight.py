@@ -54,6 +54,11 @@ class WeightTable:
         """Accept weights of these names (whole, or the last parts of them) without using them."""
         self._ignored.update(names)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights go, until `release`."""
+        return next(iter(self._slots.values())).target.device
+
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Name and full shape of every weight, in the order of the model."""
         yield from self._shapes.items()

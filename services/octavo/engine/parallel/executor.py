@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from octavo.engine.parallel.launch import RankProcess
 from octavo.engine.plan import StepPlan, StepResult
+from octavo.engine.runner.gpu_runner import GpuRunner
 from octavo.engine.runner.runner import Runner
 from octavo.errors import InternalError
 
@@ -40,3 +43,34 @@ class RankExecutor:
         for rank in self.ranks:
             rank.end()
         self.ranks = []
+
+
+class GpuExecutor:
+    """One rank on a GPU, in this process, which takes the next plan while it runs one."""
+
+    num_ahead = 1
+
+    def __init__(self, runner: GpuRunner) -> None:
+        self.runner = runner
+        self._is_closed = False
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one plan to its end."""
+        return self.submit(plan)()
+
+    def submit(self, plan: StepPlan) -> Callable[[], StepResult]:
+        """Start a plan; see `octavo.engine.core.AheadExecutor`."""
+        if self._is_closed:
+            raise InternalError("the executor is closed")
+        return self.runner.submit(plan)
+
+    def close(self) -> None:
+        """Take no more plans; idempotent."""
+        self._is_closed = True
+
+
+def make_executor(runner: Runner, ranks: list[RankProcess]) -> RankExecutor | GpuExecutor:
+    """The executor for rank 0's runner and the other ranks."""
+    if isinstance(runner, GpuRunner) and not ranks:
+        return GpuExecutor(runner)
+    return RankExecutor(runner, ranks)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from octavo.engine.runner.batch import StepBatch
-from octavo.kernels.attention import AttentionBackend
+from octavo.kernels.attention import AttentionBackend, AttentionBatch, HeadNorm, Rotary
 from octavo.kv.layout import KVLayout
 
 
@@ -17,15 +16,16 @@ class PagedAttention:
 
     def __init__(self, layout: KVLayout, backends: list[AttentionBackend], kv: torch.Tensor) -> None:
         self.kv = kv
+        self.has_rotary = all(backend.has_rotary for backend in backends)
         self._backends = backends
         self._layers: dict[int, tuple[AttentionBackend, torch.Tensor]] = {}
         for spec, backend in zip(layout.groups, backends, strict=True):
             for index, layer in enumerate(spec.layers):
                 self._layers[layer] = (backend, kv[:, index])
 
-    def plan(self, batch: StepBatch) -> None:
+    def plan(self, groups: list[AttentionBatch]) -> None:
         """Prepare every group's backend for one step."""
-        for backend, group in zip(self._backends, batch.groups, strict=True):
+        for backend, group in zip(self._backends, groups, strict=True):
             backend.plan(group)
 
     def clear_blocks(self, block_ids: list[int]) -> None:
@@ -44,4 +44,12 @@ class PagedAttention:
         backend, kv = self._layers[layer]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         backend.run(q, k, v, kv, out)
+        return out
+
+    def attend_rotary(self, layer: int, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None) -> torch.Tensor:
+        """As a call, from qkv [num_rows, num_heads + 2 num_kv_heads, head_dim] before norms and rotation."""
+        backend, kv = self._layers[layer]
+        shape = (qkv.shape[0], backend.spec.num_heads, backend.spec.head_dim)
+        out = torch.empty(shape, dtype=qkv.dtype, device=qkv.device)
+        backend.run_rotary(qkv, rotary, norm, kv, out)
         return out

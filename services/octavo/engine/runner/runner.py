@@ -41,20 +41,27 @@ class Runner:
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Release, admit, grow, copy, compute, sample.  The result is rank 0's; other ranks return the same tokens."""
-        tables = self.tables
-        for slot in plan.release:
-            tables.release(slot)
-        for admit in plan.admit:
-            tables.admit(admit)
-        for grow in plan.grow:
-            tables.grow(grow)
+        self._apply(plan)
         self._clear_new_blocks(plan)
         self.attention.copy_blocks([c.source for c in plan.copies], [c.target for c in plan.copies])
-        errors = {w.slot: error for w in plan.work if (error := self._problem(w)) is not None}
-        runnable = [w for w in plan.work if w.slot not in errors]
+        errors, runnable = self._split(plan)
         chosen = self._compute(runnable) if runnable else {}
         reported = [w.slot for w in plan.work if w.is_sampled or w.slot in errors]
         return StepResult(plan.step, [self._sampled(slot, chosen, errors) for slot in reported])
+
+    def _apply(self, plan: StepPlan) -> None:
+        """Release, admit, grow."""
+        for slot in plan.release:
+            self.tables.release(slot)
+        for admit in plan.admit:
+            self.tables.admit(admit)
+        for grow in plan.grow:
+            self.tables.grow(grow)
+
+    def _split(self, plan: StepPlan) -> tuple[dict[int, ErrorDetail], list[SlotWork]]:
+        """The errors of work that cannot be computed, by slot, and the other work."""
+        errors = {w.slot: error for w in plan.work if (error := self._problem(w)) is not None}
+        return errors, [w for w in plan.work if w.slot not in errors] if errors else plan.work
 
     def _clear_new_blocks(self, plan: StepPlan) -> None:
         """Blocks whose every token is still to be written; shared ones come before the first token of the work."""
@@ -88,7 +95,7 @@ class Runner:
     def _compute(self, work: list[SlotWork]) -> dict[int, Choice]:
         """Run the model over `work`, sample, and append what was sampled to the slots."""
         batch = make_batch(self.tables, work)
-        self.attention.plan(batch)
+        self.attention.plan(batch.groups)
         hidden = self.model.forward(batch.token_ids, batch.positions, self.attention, self._beat)
         slots = [w.slot for w in work if w.is_sampled]
         if not slots:

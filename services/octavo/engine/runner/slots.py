@@ -31,15 +31,28 @@ class SlotTables:
         self.max_len, self.block_size = max_len, block_size
         self.vocab_size, self.eos_token_ids = vocab_size, eos_token_ids
         self.device = device
-        max_blocks = -(-max_len // block_size)
-        self.token_ids = torch.zeros(num_slots, max_len, dtype=torch.int64, device=device)
-        self.block_tables = [
-            torch.zeros(num_slots, max_blocks, dtype=torch.int64, device=device) for _ in range(num_groups)
-        ]
+        self.max_blocks = -(-max_len // block_size)
+        self._allocate(num_slots, num_groups)
         self.num_tokens = [0] * num_slots
         self.num_blocks = [[0] * num_slots for _ in range(num_groups)]
         self.states: list[SamplerState | None] = [None] * num_slots
         self.errors: dict[int, ErrorDetail] = {}
+
+    def _allocate(self, num_slots: int, num_groups: int) -> None:
+        """Make the tables of the device."""
+        self.token_ids = torch.zeros(num_slots, self.max_len, dtype=torch.int64, device=self.device)
+        self.block_tables = [
+            torch.zeros(num_slots, self.max_blocks, dtype=torch.int64, device=self.device) for _ in range(num_groups)
+        ]
+
+    def _put_tokens(self, admit: SlotAdmit) -> None:
+        """Put the known tokens of an admitted sequence into its slot."""
+        ids = admit.token_ids
+        self.token_ids[admit.slot, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
+
+    def _put_blocks(self, slot: int, group: int, start: int, block_ids: list[int]) -> None:
+        """Put blocks into a slot's table from column `start` on."""
+        self.block_tables[group][slot, start : start + len(block_ids)] = torch.tensor(block_ids, dtype=torch.int64)
 
     def release(self, slot: int) -> None:
         """Forget a slot's sequence; releasing an empty slot does nothing."""
@@ -70,7 +83,7 @@ class SlotTables:
         if problem is not None:
             self.errors[slot] = problem
             return
-        self.token_ids[slot, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        self._put_tokens(admit)
         self.num_tokens[slot] = len(ids)
         for group, block_ids in enumerate(admit.block_tables):
             self._extend(slot, group, block_ids)
@@ -82,8 +95,8 @@ class SlotTables:
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             text = f"got token ids from {min(ids)} to {max(ids)}; must be from 0 to {self.vocab_size - 1}"
             return InvalidInput(text, param="prompt").detail()
-        if len(admit.block_tables) != len(self.block_tables):
-            return InternalError(f"{len(admit.block_tables)} block tables; {len(self.block_tables)} groups").detail()
+        if len(admit.block_tables) != len(self.num_blocks):
+            return InternalError(f"{len(admit.block_tables)} block tables; {len(self.num_blocks)} groups").detail()
         return None
 
     def grow(self, grow: TableGrow) -> None:
@@ -94,10 +107,10 @@ class SlotTables:
     def _extend(self, slot: int, group: int, block_ids: list[int]) -> None:
         start = self.num_blocks[group][slot]
         end = start + len(block_ids)
-        if end > self.block_tables[group].shape[1]:
-            raise InternalError(f"slot {slot}: {end} blocks; at most {self.block_tables[group].shape[1]}")
+        if end > self.max_blocks:
+            raise InternalError(f"slot {slot}: {end} blocks; at most {self.max_blocks}")
         if block_ids:
-            self.block_tables[group][slot, start:end] = torch.tensor(block_ids, dtype=torch.int64)
+            self._put_blocks(slot, group, start, block_ids)
         self.num_blocks[group][slot] = end
 
     def append(self, slots: list[int], token_ids: list[int]) -> None:

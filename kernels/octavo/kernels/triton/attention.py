@@ -1,0 +1,228 @@
+"""`triton`: paged attention on GPUs in Triton, for decode, prefill and steps of both."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from octavo.kernels.attention import AttentionBackend, AttentionBatch, AttentionSpec, HeadNorm, Rotary
+from octavo.kernels.staging import Staging
+from octavo.kernels.triton.platform import is_installed, next_power_of_2, num_processors
+from octavo.kernels.triton.work_list import ITEM_FIELDS, TILE_FIELDS, decode_items, prefill_tiles
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_DIM = 256
+MAX_ITEMS = 4096
+FIRST_TILES = 1024
+PROGRAMS_PER_PROCESSOR = 2
+TILE_ROWS = 128
+TILE_KEYS = 64
+
+
+def is_interpreted() -> bool:
+    """Whether triton runs kernels on the host (TRITON_INTERPRET=1), for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class TritonAttention(AttentionBackend):
+    """Rows that are alone in their sequence go through the decode kernel, the others through the prefill kernel.
+
+    A plan is arrays at fixed places on the device, so a captured decode step stays right for later plans of as many
+    rows.
+    """
+
+    name: ClassVar[str] = "triton"
+    is_batch_invariant: ClassVar[bool] = False
+    has_rotary: ClassVar[bool] = True
+    is_capturable: ClassVar[bool] = True
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        device = torch.device(spec.device)
+        self._device = device
+        self._num_programs = num_processors(device) * PROGRAMS_PER_PROCESSOR
+        self._group = spec.num_heads // spec.num_kv_heads
+        self._items = Staging((1 + MAX_ITEMS) * ITEM_FIELDS, device)
+        self._tiles = Staging(FIRST_TILES * TILE_FIELDS, device)
+        self._part_out = torch.empty(MAX_ITEMS, spec.num_heads, spec.head_dim, dtype=torch.float32, device=device)
+        self._part_sum = torch.empty(MAX_ITEMS, spec.num_heads, dtype=torch.float32, device=device)
+        self._counters = torch.zeros(MAX_ITEMS, spec.num_kv_heads, dtype=torch.int32, device=device)
+        self._batch: AttentionBatch | None = None
+        self._num_decodes = 0
+        self._num_tiles = 0
+
+    @classmethod
+    def validate(cls, spec: AttentionSpec) -> list[str]:
+        reasons = []
+        if not is_installed():
+            reasons.append("the package triton is not installed")
+        if not spec.device.startswith("cuda") and not is_interpreted():
+            reasons.append(f"it runs on GPUs, not on {spec.device}")
+        if spec.num_heads % spec.num_kv_heads:
+            reasons.append(f"{spec.num_heads} heads cannot share {spec.num_kv_heads} KV heads evenly")
+        elif spec.num_heads // spec.num_kv_heads > TILE_ROWS:
+            reasons.append(f"more than {TILE_ROWS} heads share a KV head")
+        if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % 2:
+            reasons.append(f"head size {spec.head_dim} is not an even number up to {MAX_HEAD_DIM}")
+        for what, dtype in (("dtype", spec.dtype), ("KV dtype", spec.kv_dtype)):
+            if dtype not in DTYPES:
+                reasons.append(f"{what} {dtype} is not one of {', '.join(str(d) for d in DTYPES)}")
+        if spec.block_size not in (16, 32, 64, 128):
+            reasons.append(f"block size {spec.block_size} is not one of 16, 32, 64, 128")
+        return reasons
+
+    def plan(self, batch: AttentionBatch) -> None:
+        self._batch = batch
+        lengths = np.array(batch.query_lens_host, dtype=np.int64)
+        contexts = np.array(batch.context_lens_host, dtype=np.int64)
+        rows = np.cumsum(lengths) - lengths
+        given = batch.table_rows_host
+        table_rows = np.arange(len(lengths)) if given is None else np.array(given, dtype=np.int64)
+        is_decode = lengths == 1
+        self._num_decodes = int(is_decode.sum())
+        if self._num_decodes:
+            items = decode_items(
+                rows[is_decode],
+                table_rows[is_decode],
+                contexts[is_decode],
+                window=self.spec.window,
+                num_kv_heads=self.spec.num_kv_heads,
+                num_programs=self._num_programs,
+                max_items=MAX_ITEMS,
+            )
+            self._send(self._items, items)
+        is_prefill = lengths > 1
+        self._num_tiles = 0
+        if is_prefill.any():
+            tiles = prefill_tiles(
+                rows[is_prefill],
+                table_rows[is_prefill],
+                lengths[is_prefill],
+                contexts[is_prefill],
+                TILE_ROWS // self._group,
+            )
+            self._num_tiles = len(tiles)
+            if tiles.size > self._tiles.device_buffer.numel():
+                self._tiles = Staging(next_power_of_2(tiles.size), self._device)
+            self._send(self._tiles, tiles)
+
+    @staticmethod
+    def _send(staging: Staging, array: np.ndarray) -> None:
+        staging.begin()[: array.size] = array.reshape(-1)
+        staging.send(array.size)
+
+    def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv: torch.Tensor, out: torch.Tensor) -> None:
+        from octavo.kernels.triton._cache import write_kernel
+
+        spec, batch = self.spec, self._planned()
+        if len(q):
+            k, v = k.contiguous(), v.contiguous()
+            write_kernel[(len(k),)](
+                k,
+                v,
+                kv,
+                batch.slot_mapping,
+                k.stride(0),
+                v.stride(0),
+                kv.stride(0),
+                NUM_KV_HEADS=spec.num_kv_heads,
+                HEADS=next_power_of_2(spec.num_kv_heads),
+                HEAD_DIM=spec.head_dim,
+                DIMS=next_power_of_2(spec.head_dim),
+                BLOCK_SIZE=spec.block_size,
+            )
+        self._attend(q.contiguous(), kv, out)
+
+    def run_rotary(
+        self, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None, kv: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        from octavo.kernels.triton._cache import rotary_kernel
+
+        spec, batch = self.spec, self._planned()
+        if len(qkv):
+            rotary_kernel[(len(qkv), 2)](
+                qkv,
+                rotary.positions,
+                batch.slot_mapping,
+                rotary.cos,
+                rotary.sin,
+                rotary.cos if norm is None else norm.q,
+                rotary.cos if norm is None else norm.k,
+                kv,
+                0.0 if norm is None else norm.eps,
+                qkv.stride(0),
+                kv.stride(0),
+                NUM_HEADS=spec.num_heads,
+                Q_PAD=next_power_of_2(spec.num_heads),
+                NUM_KV_HEADS=spec.num_kv_heads,
+                KV_PAD=next_power_of_2(spec.num_kv_heads),
+                HEAD_DIM=spec.head_dim,
+                HALF=next_power_of_2(spec.head_dim // 2),
+                DIMS=next_power_of_2(spec.head_dim),
+                BLOCK_SIZE=spec.block_size,
+                HAS_NORM=norm is not None,
+                num_warps=4,
+            )
+        self._attend(qkv, kv, out)
+
+    def _planned(self) -> AttentionBatch:
+        assert self._batch is not None, "plan() comes before run()"
+        return self._batch
+
+    def _attend(self, q: torch.Tensor, kv: torch.Tensor, out: torch.Tensor) -> None:
+        """q [num_rows, num_heads or more, head_dim]."""
+        from octavo.kernels.triton._decode import decode_kernel
+        from octavo.kernels.triton._prefill import prefill_kernel
+
+        spec, tables = self.spec, self._planned().block_tables
+        common: dict[str, Any] = {
+            "NUM_KV_HEADS": spec.num_kv_heads,
+            "GROUP": self._group,
+            "HEAD_DIM": spec.head_dim,
+            "DIMS": max(16, next_power_of_2(spec.head_dim)),
+            "BLOCK_SIZE": spec.block_size,
+            "WINDOW": spec.window,
+            "PRECISION": "ieee" if spec.dtype == torch.float32 else "tf32",
+        }
+        is_wide = spec.head_dim * spec.dtype.itemsize > 256
+        scale_log2 = spec.scale * math.log2(math.e)
+        strides = (q.stride(0), out.stride(0), kv.stride(0), tables.stride(0))
+        if self._num_decodes:
+            decode_kernel[(self._num_programs,)](
+                q,
+                kv,
+                out,
+                self._items.device_buffer,
+                tables,
+                self._part_out,
+                self._part_sum,
+                self._counters,
+                scale_log2,
+                *strides,
+                ROWS=max(16, next_power_of_2(self._group)),
+                MEMBERS=next_power_of_2(self._group),
+                MERGE=16,
+                BLOCK_N=TILE_KEYS,
+                num_warps=4,
+                num_stages=2 if is_wide else 3,
+                **common,
+            )
+        if self._num_tiles:
+            prefill_kernel[(spec.num_kv_heads, self._num_tiles)](
+                q,
+                kv,
+                out,
+                self._tiles.device_buffer,
+                tables,
+                scale_log2,
+                *strides,
+                BLOCK_M=TILE_ROWS,
+                BLOCK_N=TILE_KEYS if not is_wide else TILE_KEYS // 2,
+                num_warps=8,
+                num_stages=2 if is_wide else 3,
+                **common,
+            )

@@ -1,0 +1,32 @@
+"""Whether Triton kernels can run here, and the sizes that their launches need."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+
+@cache
+def is_installed() -> bool:
+    """Whether the triton package is there."""
+    return find_spec("triton") is not None
+
+
+@cache
+def num_processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; a few where kernels are interpreted on the host."""
+    if device.type != "cuda":
+        return 2
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of 2 that is at least `n`."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def runs_triton(x: torch.Tensor) -> bool:
+    """Whether an op on `x` takes its Triton kernel."""
+    return x.is_cuda and is_installed()
