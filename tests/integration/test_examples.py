@@ -1,7 +1,6 @@
 """Every script under examples/ runs and says what it should, with a tiny model."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,16 +49,3 @@ def test_example_runs_and_prints_its_answers(name, model):
     assert done.returncode == 0, done.stderr
     for text in expected:
         assert text in done.stdout
-
-
-SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), re.S)
-
-
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=["batches", "streams"])
-def test_snippet_of_the_python_api_page_runs(snippet, model, tmp_path):
-    assert "smollm2-135m" in snippet
-    script = tmp_path / "snippet.py"
-    script.write_text(snippet.replace("smollm2-135m", str(model)), encoding="utf-8")
-    done = run(script)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
