@@ -20,7 +20,7 @@ from octavo.text.tokenizer import Tokenizer, load_tokenizer
 pytestmark = pytest.mark.cluster
 
 BLOCK = 16
-NUM_OUT = 24
+NUM_OUT = 16
 LENGTHS = (1, 5, 17, 33, 64, 100, 150, 40)
 COMMON = {"max_tokens": NUM_OUT, "ignore_eos": True, "logprobs": 3}
 GREEDY = {**COMMON, "temperature": 0.0}
@@ -111,7 +111,7 @@ def test_the_references_are_worth_comparing(alone):
         assert len({tuple(answer.token_ids) for answer in reply.answers}) == 3
 
 
-@pytest.mark.parametrize("door", ["http", "sse", "grpc"])
+@pytest.mark.parametrize("door", ["http", "grpc"])
 async def test_alone_cold_and_with_prefix_hits(served, tiny_model, door):
     cluster, expected = served
     async with doors_of(cluster, tiny_model) as doors:
@@ -146,7 +146,7 @@ async def test_in_a_full_batch_of_mixed_requests(served, tiny_model):
 @pytest.mark.parametrize("name", ["greedy", "penalized", "seeded n=3"])
 async def test_sixteen_streams_on_a_pool_that_holds_two(scarce, tiny_model, alone, name):
     work = [(("sse", "grpc")[i % 2], i % len(PROMPTS)) for i in range(16)]
-    before = scarce.statuses()[0].num_preemptions
+    before = (await asyncio.to_thread(scarce.statuses))[0].num_preemptions
     async with doors_of(scarce, tiny_model) as doors:
         replies = await asyncio.gather(*(doors.ask(door, index, name) for door, index in work))
     (status,) = await asyncio.to_thread(scarce.wait_idle)

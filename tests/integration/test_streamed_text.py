@@ -152,7 +152,7 @@ def _part(text: str, rng: random.Random) -> str:
 async def test_a_stop_string_ends_the_request_at_the_worker(cluster, ask, tokenizer):
     """The worker does not go on for the thousands of tokens that were allowed."""
     ids = tokenizer.encode("one 😀 two")
-    (before,) = cluster.statuses()
+    (before,) = await asyncio.to_thread(cluster.statuses)
     assert await ask("sse", ids, 900, stop=["😀 t"]) == Text("one ", "stop", "😀 t")
     (after,) = await asyncio.to_thread(cluster.wait_idle, 0.3)
     assert before.num_blocks == after.num_free_blocks

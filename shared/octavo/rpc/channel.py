@@ -15,7 +15,8 @@ _CLIENT: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Against its name: how long one attempt to connect may take.  A busy or distant peer needs more than a moment.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
     # Channels of one process must not share a connection: a session's stream and its probes fail separately.
