@@ -1,20 +1,26 @@
 """The ops of a layer whose rows have the same bits in every batch: linear, norms, rope, activations.
 
-Rows are the first dimension, [num_rows, ...].  Torch's own CPU operations keep a row's bits as long as three things
-are avoided, each of which was measured to break them: a matrix product of one row (it takes another kernel), float32
-products through `F.linear` (the BLAS cuts the sum over K by the number of rows and threads), and activations whose
-vectorised loop ends in a scalar tail (a row in the tail rounds differently).
+Rows are the first dimension, [num_rows, ...].  On CPU the C++ kernels (`octavo.kernels.cpu.native`), where they are
+there, compute products with packed weights and what has float32 activations; everything else is torch.  Torch's own CPU
+operations keep a row's bits as long as three things are avoided, each of which was measured to break them: a matrix
+product of one row (it takes another kernel), float32 products through `F.linear` (the BLAS cuts the sum over K by the
+number of rows and threads), and activations whose vectorised loop ends in a scalar tail (a row in the tail rounds
+differently).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
 
+from octavo.kernels.cpu import native
 from octavo.kernels.triton.platform import runs_triton
+
+Weight: TypeAlias = torch.Tensor | native.PackedWeight
 
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
@@ -24,12 +30,21 @@ _TAIL = 64
 _GRAIN = 32768
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def compute_dtype(dtype: torch.dtype, device: torch.device | str) -> torch.dtype:
+    """The dtype of activations for a model of `dtype`: float32 with the C++ kernels, else the model's own."""
+    is_native = torch.device(device).type == "cpu" and dtype in native.WEIGHT_DTYPES and native.library() is not None
+    return torch.float32 if is_native else dtype
+
+
+def linear(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x [num_rows, in] times weight [out, in], plus bias [out] → [num_rows, out], in x's dtype.
 
-    On CPU through oneDNN, with at least two rows: its result for a row is the same for every number of rows from 2 on
-    and for any number of threads.  Without oneDNN rows are padded for the BLAS, which is the same less often.
+    A weight that `pack_linear` made for the C++ kernels goes there.  On CPU else through oneDNN, with at least two
+    rows: its result for a row is the same for every number of rows from 2 on and for any number of threads.
+    Without oneDNN rows are padded for the BLAS, which is the same less often.
     """
+    if isinstance(weight, native.PackedWeight):
+        return native.linear(x, weight, bias).to(x.dtype)
     num_rows = x.shape[0]
     if x.device.type != "cpu" or num_rows == 0:
         return F.linear(x, weight, bias)
@@ -41,19 +56,29 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:num_rows]
 
 
-def linear_float32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def linear_float32(x: torch.Tensor, weight: Weight) -> torch.Tensor:
     """x [num_rows, in] times weight [out, in] → float32 [num_rows, out], not rounded in between on a GPU."""
-    if x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
+    if isinstance(weight, torch.Tensor) and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return linear(x, weight).float()
 
 
-def pack_linear(weight: torch.Tensor) -> torch.Tensor:
-    """The weight [out, in] as `linear` reads it fastest: the same product, bit for bit, in another layout.
+def linear_silu_mul(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+    """`silu_mul` of a linear whose outputs are [2 n], the gate first."""
+    if isinstance(weight, native.PackedWeight) and native.can_gate(weight):
+        return native.linear(x, weight, bias, is_gated=True).to(x.dtype)
+    return silu_mul(linear(x, weight, bias))
 
-    On CPU, oneDNN's blocked layout, which it would otherwise make anew for every product (a bf16 product of one or two
-    rows takes half the time).  The result can only be given to `linear`.  Elsewhere the weight itself.
+
+def pack_linear(weight: torch.Tensor) -> Weight:
+    """The weight [out, in] as `linear` reads it fastest; the result can only be given to the linears here.
+
+    On CPU the layout of the C++ kernels.  Without them oneDNN's blocked layout, which gives the bits of the plain
+    weight and which it would otherwise make anew for every product (a bf16 product of few rows takes half the
+    time).  Elsewhere the weight itself.
     """
+    if native.can_pack(weight):
+        return native.pack(weight)
     if weight.device.type == "cpu" and _HAS_ONEDNN and weight.dtype in _ONEDNN_DTYPES:
         return torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)
     return weight
@@ -65,6 +90,8 @@ def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x [..., n] over the root of its mean square, times weight [n]; statistics in float32."""
+    if _is_native(x, weight) and native.can_norm(x):
+        return native.rms_norm(x.reshape(-1, x.shape[-1]), weight, eps).view(x.shape)
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
@@ -79,6 +106,8 @@ def add_rms_norm(
         from octavo.kernels.triton import layer
 
         return layer.add_rms_norm(x, residual, weight, eps)
+    if residual is not None and _is_native(x, residual, weight) and native.can_norm(x, residual):
+        return native.add_rms_norm(x, residual, weight, eps), residual
     stream = x if residual is None else residual + x
     return rms_norm(stream, weight, eps), stream
 
@@ -100,6 +129,20 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     torch.sub(left * cos, right * sin, out=out[..., :half])
     torch.add(right * cos, left * sin, out=out[..., half:])
     return out
+
+
+def rope_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """`rope` that may write into x, whose heads lie side by side; returns the result."""
+    if _is_native(x, cos, sin) and native.can_rotate(x):
+        native.rope_(x, cos, sin)
+        return x
+    return rope(x, cos, sin)
+
+
+def _is_native(*tensors: torch.Tensor) -> bool:
+    """Whether the C++ kernels take these: float32 on CPU, the last dimension without gaps."""
+    is_fit = all(t.dtype == torch.float32 and t.device.type == "cpu" and t.stride(-1) == 1 for t in tensors)
+    return is_fit and native.library() is not None
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -29,6 +29,7 @@ def _lazy(module: str, attribute: str) -> Callable[[], type[AttentionBackend]]:
 
 _ENTRIES: list[Entry] = [
     Entry("triton", ("cuda", "rocm"), _lazy("octavo.kernels.triton.attention", "TritonAttention")),
+    Entry("cpu", ("cpu",), _lazy("octavo.kernels.cpu.native_attention", "CpuAttention")),
     Entry("torch_cpu", ("cpu",), _lazy("octavo.kernels.cpu.attention", "TorchCpuAttention")),
     Entry(
         "reference",

@@ -33,8 +33,9 @@ def _random(generator: torch.Generator, *shape: int, dtype: torch.dtype, device:
 def _check_linear(spec: AttentionSpec, out_features: int, in_features: int, generator: torch.Generator) -> list[str]:
     x = _random(generator, MAX_ROWS, in_features, dtype=spec.dtype, device=spec.device)
     weight = _random(generator, out_features, in_features, dtype=spec.dtype, device=spec.device)
-    full = op.linear(x, weight)
-    differ = [m for m in range(1, MAX_ROWS) if not torch.equal(op.linear(x[:m].clone(), weight), full[:m])]
+    packed = op.pack_linear(weight)
+    full = op.linear(x, packed)
+    differ = [m for m in range(1, MAX_ROWS) if not torch.equal(op.linear(x[:m].clone(), packed), full[:m])]
     if not differ:
         return []
     return [f"linear {out_features} x {in_features} in {spec.dtype} differs from {MAX_ROWS} rows at {differ} rows"]

@@ -26,6 +26,7 @@ from octavo.engine.scheduler_spec import SchedulerSpec
 from octavo.errors import InvalidInput, Problem, show
 from octavo.hub.files import ModelFiles
 from octavo.kernels.attention import AttentionBackend
+from octavo.kernels.cpu import native
 from octavo.kernels.cpu.merge import CHUNK_TOKENS
 from octavo.kernels.self_check import determinism_check
 from octavo.kv.layout import KVLayout
@@ -76,6 +77,9 @@ def build_ranks(
     """`build_engine` over `num_ranks` ranks of this host: rank 0 here, the others as child processes over gloo."""
     spec = resolve_spec(config, files, num_ranks)
     torch.set_num_threads(spec.num_threads)
+    if spec.platform == "cpu":
+        notify("loading", 0.0, 0.0, "kernels")
+        native.set_num_threads(spec.num_threads)
     comm = GlooComm(0, num_ranks) if num_ranks > 1 else Comm()
     model = create_rank_model(spec, comm)
     layout = spec.layout_of(model)
@@ -239,6 +243,7 @@ def _numerics(spec: RankSpec, backends: list[type[AttentionBackend]]) -> str:
             "kv_dtype": spec.kv_dtype,
             "ranks": spec.num_ranks,
             "backends": [b.name for b in backends],
+            "kernels": native.identity() if spec.platform == "cpu" else "",
             "chunk_tokens": CHUNK_TOKENS,
         }
     )

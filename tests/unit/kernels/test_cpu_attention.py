@@ -1,4 +1,4 @@
-"""The CPU backend: close to the reference, and every row's bits independent of what is beside it."""
+"""The CPU backends: close to the reference, and every row's bits independent of what is beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from octavo.kernels.attention import AttentionBackend, AttentionSpec
+from octavo.kernels.cpu import native
 from octavo.kernels.cpu.attention import TorchCpuAttention
+from octavo.kernels.cpu.native_attention import CpuAttention
 from octavo.kernels.reference.attention import ReferenceAttention
 from octavo.kernels.self_check import make_batch
 
@@ -29,6 +31,16 @@ SPECS = [
     replace(SPEC, window=300, num_heads=2),
     replace(SPEC, dtype=torch.bfloat16, kv_dtype=torch.bfloat16, head_dim=32, scale=0.3),
 ]
+
+
+Backend = type[AttentionBackend]
+
+
+@pytest.fixture(params=[TorchCpuAttention, CpuAttention], ids=lambda backend: backend.name)
+def backend_class(request: pytest.FixtureRequest) -> Backend:
+    if request.param is CpuAttention and native.library() is None:
+        pytest.skip("no C++ compiler here")
+    return request.param
 
 
 class World:
@@ -62,34 +74,34 @@ class World:
         backend.run(q, k, v, kv, out)
         return list(out.split([e - b for _, b, e in work]))
 
-    def whole(self, backend_class: type[AttentionBackend] = TorchCpuAttention) -> list[torch.Tensor]:
+    def whole(self, backend_class: Backend) -> list[torch.Tensor]:
         """Each sequence in one prefill of its own."""
         return [self.step(backend_class(self.spec), self.pool(), [(s, 0, n)])[0] for s, n in enumerate(self.lengths)]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=["float32", "window", "wide-window", "bfloat16"])
-def test_prefill_is_close_to_the_reference(spec: AttentionSpec) -> None:
+def test_prefill_is_close_to_the_reference(backend_class: Backend, spec: AttentionSpec) -> None:
     world = World(spec, [1, 70, 600])
     tolerance = 1e-5 if spec.dtype == torch.float32 else 1e-2
-    for got, want in zip(world.whole(), world.whole(ReferenceAttention), strict=True):
+    for got, want in zip(world.whole(backend_class), world.whole(ReferenceAttention), strict=True):
         torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=["float32", "window", "wide-window", "bfloat16"])
-def test_any_cut_of_a_prefill_gives_the_same_bits(spec: AttentionSpec) -> None:
+def test_any_cut_of_a_prefill_gives_the_same_bits(backend_class: Backend, spec: AttentionSpec) -> None:
     world = World(spec, [70])
-    (want,) = world.whole()
+    (want,) = world.whole(backend_class)
     for cut in range(1, 70):
-        backend, kv = TorchCpuAttention(spec), world.pool()
+        backend, kv = backend_class(spec), world.pool()
         got = [world.step(backend, kv, [(0, 0, cut)])[0], world.step(backend, kv, [(0, cut, 70)])[0]]
         assert torch.equal(torch.cat(got), want), f"cut at {cut}"
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=["float32", "window", "wide-window", "bfloat16"])
-def test_decode_gives_the_bits_of_prefill(spec: AttentionSpec) -> None:
+def test_decode_gives_the_bits_of_prefill(backend_class: Backend, spec: AttentionSpec) -> None:
     world = World(spec, [600])
-    (want,) = world.whole()
-    backend, kv = TorchCpuAttention(spec), world.pool()
+    (want,) = world.whole(backend_class)
+    backend, kv = backend_class(spec), world.pool()
     world.step(backend, kv, [(0, 0, 500)])
     for at in range(500, 600, 7):
         end = min(600, at + 7)
@@ -100,12 +112,12 @@ def test_decode_gives_the_bits_of_prefill(spec: AttentionSpec) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=["float32", "window", "wide-window", "bfloat16"])
-def test_rows_do_not_depend_on_what_is_beside_them(spec: AttentionSpec) -> None:
+def test_rows_do_not_depend_on_what_is_beside_them(backend_class: Backend, spec: AttentionSpec) -> None:
     lengths = [3, 17, 64, 65, 130, 255, 256, 257, 300, 511, 513, 530]
     world = World(spec, lengths)
-    want = world.whole()
+    want = world.whole(backend_class)
     rng = random.Random(7)
-    backend, kv = TorchCpuAttention(spec), world.pool()
+    backend, kv = backend_class(spec), world.pool()
     for s, n in enumerate(lengths):
         world.step(backend, kv, [(s, 0, n)])
     for _ in range(12):
@@ -120,20 +132,22 @@ def test_rows_do_not_depend_on_what_is_beside_them(spec: AttentionSpec) -> None:
 
 @pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("share", [1, 4, 7])
-def test_decode_gives_the_bits_of_prefill_for_every_size_of_head(head_dim: int, share: int) -> None:
+def test_decode_gives_the_bits_of_prefill_for_every_size_of_head(
+    backend_class: Backend, head_dim: int, share: int
+) -> None:
     spec = replace(SPEC, num_heads=2 * share, head_dim=head_dim, scale=head_dim**-0.5)
     world = World(spec, [50, 270])
-    want = world.whole()
-    backend, kv = TorchCpuAttention(spec), world.pool()
+    want = world.whole(backend_class)
+    backend, kv = backend_class(spec), world.pool()
     world.step(backend, kv, [(0, 0, 49), (1, 0, 269)])
     for got, whole in zip(world.step(backend, kv, [(0, 49, 50), (1, 269, 270)]), want, strict=True):
         assert torch.equal(got, whole[-1:])
 
 
 @pytest.mark.parametrize("num_seqs", [1, 5, 16, 17, 40])
-def test_many_decode_rows_equal_single_ones(num_seqs: int) -> None:
+def test_many_decode_rows_equal_single_ones(backend_class: Backend, num_seqs: int) -> None:
     world = World(SPEC, [250 + s for s in range(num_seqs)])
-    backend, kv = TorchCpuAttention(SPEC), world.pool()
+    backend, kv = backend_class(SPEC), world.pool()
     for s, n in enumerate(world.lengths):
         world.step(backend, kv, [(s, 0, n)])
     together = world.step(backend, kv, [(s, n - 1, n) for s, n in enumerate(world.lengths)])
@@ -142,21 +156,21 @@ def test_many_decode_rows_equal_single_ones(num_seqs: int) -> None:
         assert torch.equal(together[s], alone)
 
 
-def test_nothing_but_the_steps_slots_is_written() -> None:
+def test_nothing_but_the_steps_slots_is_written(backend_class: Backend) -> None:
     world = World(SPEC, [40])
     kv = world.pool()
-    world.step(TorchCpuAttention(SPEC), kv, [(0, 0, 40)])
+    world.step(backend_class(SPEC), kv, [(0, 0, 40)])
     want = world.pool()
     world.step(ReferenceAttention(SPEC), want, [(0, 0, 40)])
     assert torch.equal(kv, want)
     assert not kv._base[:, 0].any(), "the other layer stays as it was"
 
 
-def test_a_nan_of_one_sequence_stays_there() -> None:
+def test_a_nan_of_one_sequence_stays_there(backend_class: Backend) -> None:
     world = World(SPEC, [40, 30])
-    want = world.whole()
+    want = world.whole(backend_class)
     world.q[0][39] = world.k[0][39] = world.v[0][39] = float("nan")
-    backend, kv = TorchCpuAttention(SPEC), world.pool()
+    backend, kv = backend_class(SPEC), world.pool()
     poisoned, clean = world.step(backend, kv, [(0, 0, 40), (1, 0, 30)])
     assert poisoned[39].isnan().all()
     assert torch.equal(poisoned[:39], want[0][:39]) or poisoned[:39].isnan().any()

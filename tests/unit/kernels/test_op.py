@@ -1,4 +1,4 @@
-"""Layer ops: close to their references, rows independent of the batch."""
+"""Layer ops in torch: close to their references, rows independent of the batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import pytest
 import torch
 
 from octavo.kernels import op
+from octavo.kernels.cpu import native
 from octavo.kernels.reference import op as reference
 
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = [48, 64, 100, 192]
+
+
+@pytest.fixture(autouse=True)
+def without_native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
 
 
 def _random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

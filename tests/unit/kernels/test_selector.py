@@ -9,14 +9,20 @@ import torch
 
 from octavo.kernels import registry
 from octavo.kernels.attention import AttentionSpec
+from octavo.kernels.cpu import native
 from octavo.kernels.cpu.attention import TorchCpuAttention
+from octavo.kernels.cpu.native_attention import CpuAttention
 from octavo.kernels.reference.attention import ReferenceAttention
 from octavo.kernels.self_check import determinism_check
 
 SPEC = AttentionSpec(6, 2, 16, 16, torch.float32, torch.float32, "cpu", 0.25)
 
 
-def test_auto_takes_the_first_without_reasons() -> None:
+def test_auto_takes_the_first_without_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    if native.library() is not None:
+        assert registry.select("auto", SPEC) is CpuAttention
+    assert registry.select("auto", replace(SPEC, head_dim=24)) is TorchCpuAttention
+    monkeypatch.setattr(native, "library", lambda: None)
     assert registry.select("auto", SPEC) is TorchCpuAttention
     assert registry.select("auto", replace(SPEC, dtype=torch.float16, is_deterministic=False)) is ReferenceAttention
 

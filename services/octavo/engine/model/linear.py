@@ -28,20 +28,35 @@ class Place:
     device: torch.device
     comm: Comm
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of activations."""
+        return op.compute_dtype(self.dtype, self.device)
+
     def empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+    def empty_norm(self, size: int) -> torch.Tensor:
+        """The weight of a norm, in the dtype of activations."""
+        return torch.empty(size, dtype=self.compute_dtype, device=self.device)
 
 
 class Linear:
     """One rank's matrix and bias."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.weight = weight
+        self.weight: op.Weight = weight
         self.bias = bias
 
     def finish(self) -> None:
         """Lay out the loaded weight for speed; nothing may be loaded after."""
-        self.weight = op.pack_linear(self.weight)
+        self.weight = op.pack_linear(self.loaded)
+
+    @property
+    def loaded(self) -> torch.Tensor:
+        """The weight as it is loaded, before `finish`."""
+        assert isinstance(self.weight, torch.Tensor)
+        return self.weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return op.linear(x, self.weight, self.bias)
@@ -59,11 +74,11 @@ class PackedLinear(Linear):
 
     def slots(self, prefix: str) -> Iterator[tuple[str, WeightSlot]]:
         """A slot per part; `prefix` is put before each part's name."""
-        row, in_features = 0, self.weight.shape[1]
+        row, in_features, weight = 0, self.loaded.shape[1], self.loaded
         for name, full in self._parts.items():
             num = full // self._num_ranks
             start = self._rank * num
-            yield f"{prefix}{name}.weight", WeightSlot(self.weight[row : row + num], (full, in_features), 0, start)
+            yield f"{prefix}{name}.weight", WeightSlot(weight[row : row + num], (full, in_features), 0, start)
             if self.bias is not None:
                 yield f"{prefix}{name}.bias", WeightSlot(self.bias[row : row + num], (full,), 0, start)
             row += num
@@ -79,8 +94,8 @@ class RowLinear(Linear):
         super().__init__(weight, place.empty(out_features) if has_bias else None)
 
     def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
-        start = self._comm.rank * self.weight.shape[1]
-        yield f"{name}.weight", WeightSlot(self.weight, self._shape, 1, start)
+        start = self._comm.rank * self.loaded.shape[1]
+        yield f"{name}.weight", WeightSlot(self.loaded, self._shape, 1, start)
         if self.bias is not None:
             yield f"{name}.bias", replicated(self.bias)
 
@@ -98,20 +113,22 @@ class WholeLinear(Linear):
         super().__init__(place.empty(out_features, in_features) if shared is None else shared, None)
 
     def slots(self, name: str) -> Iterator[tuple[str, WeightSlot]]:
-        yield f"{name}.weight", replicated(self.weight)
+        yield f"{name}.weight", replicated(self.loaded)
 
 
 class HeadLinear(WholeLinear):
     """The layer that puts out logits, in float32.
 
-    On CPU the product itself is float32: one in bfloat16 rounds logits to 8 bits, so that the likeliest tokens tie and
-    the lowest id wins instead of the best one.
+    On CPU the product itself is float32 (with the C++ kernels every product is): one in bfloat16 rounds logits to 8
+    bits, so that the likeliest tokens tie and the lowest id wins instead of the best one.
     """
 
     def finish(self) -> None:
-        if self.weight.device.type == "cpu":
-            self.weight = self.weight.float()
+        is_cpu = self.loaded.device.type == "cpu"
+        if is_cpu and op.compute_dtype(self.loaded.dtype, "cpu") != torch.float32:
+            self.weight = self.loaded.float()
         super().finish()
+        self._dtype = torch.float32 if is_cpu else self.weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return op.linear_float32(x.to(self.weight.dtype), self.weight)
+        return op.linear_float32(x.to(self._dtype), self.weight)

@@ -57,8 +57,10 @@ class _Layer:
         self.o_proj = RowLinear(place, q, hidden, has_bias=bias.output)
         self.gate_up_proj = PackedLinear(place, hidden, dict.fromkeys(PACKED["gate_up_proj"], ffn), has_bias=bias.mlp)
         self.down_proj = RowLinear(place, ffn, hidden, has_bias=bias.mlp)
-        self.input_norm, self.mlp_norm = place.empty(hidden), place.empty(hidden)
-        self.head_norm = HeadNorm(place.empty(head_dim), place.empty(head_dim), self._eps) if has_qk_norm else None
+        self.input_norm, self.mlp_norm = place.empty_norm(hidden), place.empty_norm(hidden)
+        self.head_norm = (
+            HeadNorm(place.empty_norm(head_dim), place.empty_norm(head_dim), self._eps) if has_qk_norm else None
+        )
         self._act = None if config["hidden_act"] == "silu" else activation(config["hidden_act"], "hidden_act")
 
     def linears(self) -> tuple[Linear, ...]:
@@ -91,14 +93,13 @@ class _Layer:
             norm = self.head_norm
             q, k = op.rms_norm(q, norm.q, norm.eps), op.rms_norm(k, norm.k, norm.eps)
             qk = torch.cat((q, k), dim=1)
-        q, k = op.rope(qk, cos, sin).split((num_heads, num_kv_heads), dim=1)
+        q, k = op.rope_(qk, cos, sin).split((num_heads, num_kv_heads), dim=1)
         return q, k, v
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate_up = self.gate_up_proj(x)
         if self._act is None:
-            return self.down_proj(op.silu_mul(gate_up))
-        gate, up = gate_up.chunk(2, dim=-1)
+            return self.down_proj(op.linear_silu_mul(x, self.gate_up_proj.weight, self.gate_up_proj.bias))
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         return self.down_proj(self._act(gate) * up)
 
     def __call__(
@@ -136,13 +137,14 @@ class LlamaForCausalLM(CausalLM):
         self.max_position = resolve_length(max_model_len, rope.max_position)
         self.groups = layer_groups(self.windows(config), self.max_position)
         self._eps = config["rms_norm_eps"]
-        self._rope = RopeTable(rope, self.max_position, place.dtype, place.device)
+        self._rope = RopeTable(rope, self.max_position, place.compute_dtype, place.device)
         bias = self.biases(config)
         self._embedding = place.empty(self.vocab_size, config["hidden_size"])
         self._layers = [
             _Layer(place, config, bias, has_qk_norm=self.has_qk_norm) for _ in range(config["num_hidden_layers"])
         ]
-        self._norm = place.empty(config["hidden_size"])
+        self._norm = place.empty_norm(config["hidden_size"])
+        self._compute_dtype = place.compute_dtype
         self._is_tied = bool(config["tie_word_embeddings"])
         tied = self._embedding if self._is_tied else None
         self._head = HeadLinear(place, config["hidden_size"], self.vocab_size, tied)
@@ -198,7 +200,7 @@ class LlamaForCausalLM(CausalLM):
         attention: AttentionContext,
         beat: Callable[[], None],
     ) -> torch.Tensor:
-        x = F.embedding(token_ids, self._embedding)
+        x = F.embedding(token_ids, self._embedding).to(self._compute_dtype)
         residual: torch.Tensor | None = None
         attend = self._attend(positions, attention)
         for index, layer in enumerate(self._layers):

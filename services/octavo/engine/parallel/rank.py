@@ -21,6 +21,7 @@ from octavo.engine.parallel.launch import LENGTH, RankLaunch
 from octavo.engine.plan import StepPlan
 from octavo.engine.rank_spec import build_runner, create_rank_model, load_rank_weights
 from octavo.errors import OctavoError
+from octavo.kernels.cpu import native
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def run(pipe: BinaryIO) -> int:
         return 1
     spec = launch.spec
     torch.set_num_threads(spec.num_threads)
+    native.set_num_threads(spec.num_threads)
     comm = GlooComm(launch.rank, spec.num_ranks, launch.port)
     comm.connect()
     model = create_rank_model(spec, comm)
