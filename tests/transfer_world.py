@@ -284,7 +284,7 @@ class World:
         source = action.pull.source
         job = Job(
             action.transfer_id,
-            node.consumer._wire_id(node.consumer.ledger.get(action.transfer_id), source),  # type: ignore[arg-type]
+            node.consumer.wire_id(node.consumer.ledger.get(action.transfer_id), source),  # type: ignore[arg-type]
             action.pull.pull_id,
             action.pull.epoch,
             action.pull.slot,

@@ -103,7 +103,7 @@ class Consumer:
 
     def accepts(self, pull_id: int, read: int) -> bool:
         """May bytes of this read be written?  Asked before each chunk; a no is counted."""
-        pull = self._live_pull(pull_id)
+        pull = self.live_pull(pull_id)
         if pull is not None and read in pull.reads and pull.failure is None:
             return True
         self.counters.num_late += 1
@@ -111,7 +111,7 @@ class Consumer:
 
     def progressed(self, pull_id: int, now_s: float) -> None:
         """A chunk of this pull was written."""
-        pull = self._live_pull(pull_id)
+        pull = self.live_pull(pull_id)
         if pull is not None:
             pull.progress_s, pull.probed_s = now_s, None
 
@@ -147,7 +147,7 @@ class Consumer:
         if isinstance(message, EndAck):
             self._endings.acked(message.transfer_id, message.incarnation)
             return []
-        pull = self._live_pull(message.pull_id)
+        pull = self.live_pull(message.pull_id)
         transfer = self._pulls.get(message.pull_id)
         if pull is None or transfer is None or transfer.state not in _LIVE:
             self.counters.num_late += 1
@@ -232,21 +232,21 @@ class Consumer:
     def _hello(self, transfer: Incoming, pull: Pull) -> Send:
         first = min((unit for _, unit in transfer.missing), default=-(-transfer.num_tokens // UNIT_TOKENS))
         hashes = [] if pull.source.is_request else list(transfer.hashes)
-        transfer_id = self._wire_id(transfer, pull.source)
+        transfer_id = self.wire_id(transfer, pull.source)
         message = Hello(transfer_id, pull.pull_id, self.terms, first * UNIT_TOKENS, hashes, transfer.namespace)
         return Send(pull.source.worker_id, message)
 
     @staticmethod
-    def _wire_id(transfer: Incoming, source: Source) -> str:
+    def wire_id(transfer: Incoming, source: Source) -> str:
         """A copy by hash is a transfer of its own at its producer, which may know the request's as well."""
         return transfer.transfer_id if source.is_request else transfer.transfer_id + "/hashes"
 
-    def _live_pull(self, pull_id: int) -> Pull | None:
+    def live_pull(self, pull_id: int) -> Pull | None:
         transfer = self._pulls.get(pull_id)
         return None if transfer is None else transfer.pull
 
     def _take_read(self, pull_id: int, read: int) -> tuple[Incoming | None, Pull | None, ReadOrder | None]:
-        transfer, pull = self._pulls.get(pull_id), self._live_pull(pull_id)
+        transfer, pull = self._pulls.get(pull_id), self.live_pull(pull_id)
         order = None if pull is None else pull.reads.pop(read, None)
         if order is None:
             self.counters.num_late += 1
@@ -279,7 +279,7 @@ class Consumer:
 
     def _wire_key(self, transfer: Incoming, source: Source) -> tuple[str, str, str]:
         """What makes a pair: connectors to the same incarnation are rungs of one."""
-        return (source.worker_id, source.incarnation, self._wire_id(transfer, source))
+        return (source.worker_id, source.incarnation, self.wire_id(transfer, source))
 
     def _may_leave(self, pull: Pull) -> bool:
         return not pull.reads
@@ -303,7 +303,7 @@ class Consumer:
         for sources in (transfer.sources, transfer.skipped):
             for other in [s for s in sources if self._wire_key(transfer, s) == key]:
                 sources.remove(other)
-        ids = (self._wire_id(transfer, source), pull_id, self.terms.worker_id, self.terms.incarnation)
+        ids = (self.wire_id(transfer, source), pull_id, self.terms.worker_id, self.terms.incarnation)
         return self._endings.send(source, ConsumerEnd(*ids, outcome, reason), now_s)
 
     def _close(self, transfer: Incoming, reason: Reason, now_s: float) -> list[Action]:
@@ -381,12 +381,22 @@ class Consumer:
         return [*out, Commit(transfer.transfer_id, transfer.num_tokens, payload)]
 
     def _units_of(self, transfer: Incoming, pull: Pull, page: Page) -> frozenset[tuple[int, int]]:
-        """The missing units that a page brings and no running copy does."""
+        """The units that reading a page brings: those missing, or all of it where pages are whole blocks of ours.
+
+        A whole block is verified by one digest, so what another source had brought of it counts as missing again.
+        """
         if pull.terms is None:
             raise InternalError(f"pull {pull.pull_id} has pages before terms")
-        num = pull.terms.layout.block_size // UNIT_TOKENS
-        units = {(page.group, unit) for unit in range(page.index * num, (page.index + 1) * num)}
-        return frozenset(units & transfer.missing)
+        block_size = pull.terms.layout.block_size
+        num = block_size // UNIT_TOKENS
+        first = max(page.index * num, transfer.have_tokens // UNIT_TOKENS)
+        last = min((page.index + 1) * num, -(-transfer.num_tokens // UNIT_TOKENS))
+        units = frozenset((page.group, unit) for unit in range(first, last))
+        missing = units & transfer.missing
+        if not missing or block_size != self.terms.layout.block_size:
+            return missing
+        transfer.missing |= units
+        return units
 
     def _is_complete(self, transfer: Incoming) -> bool:
         return transfer.end is not None
@@ -428,7 +438,7 @@ class Consumer:
         return out
 
     def _renew(self, transfer: Incoming, pull: Pull) -> Send:
-        ids = (self._wire_id(transfer, pull.source), pull.pull_id, self.terms.worker_id, self.terms.incarnation)
+        ids = (self.wire_id(transfer, pull.source), pull.pull_id, self.terms.worker_id, self.terms.incarnation)
         return Send(pull.source.worker_id, Renew(*ids, len(pull.pages)))
 
     def _probe_reply(self, transfer: Incoming, pull: Pull, reply: ProbeReply, now_s: float) -> list[Action]:

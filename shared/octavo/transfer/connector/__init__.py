@@ -1,0 +1,1 @@
+"""Connectors that need no device, and the bases that every connector builds on."""
