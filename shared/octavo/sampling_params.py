@@ -19,6 +19,8 @@ MAX_STOP_STRINGS = 16
 MAX_LOGPROBS = 20
 MAX_N = 128
 MAX_SEED = 2**64
+MAX_COUNT = 2**31 - 1
+"""Largest count (top_k, min_tokens, max_tokens) that the wires carry."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True, omit_defaults=False):
@@ -66,11 +68,14 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
                 out.append(Problem(field, show(value), allowed))
 
         def real(x: float) -> bool:
-            return math.isfinite(x)
+            try:
+                return math.isfinite(x)
+            except OverflowError:  # a whole number beyond every float
+                return False
 
         check(1 <= self.n <= MAX_N, "n", self.n, f"must be from 1 to {MAX_N}")
         check(real(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "must be at least 0")
-        check(self.top_k >= -1, "top_k", self.top_k, "must be -1 or 0 (off) or a positive number")
+        check(-1 <= self.top_k <= MAX_COUNT, "top_k", self.top_k, f"must be -1 or 0 (off), or from 1 to {MAX_COUNT}")
         check(real(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
         check(real(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "must be from 0 to 1")
         check(
@@ -85,8 +90,18 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
         check(self.seed is None or 0 <= self.seed < MAX_SEED, "seed", self.seed, "must be from 0 to 2**64 - 1")
         check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} stop strings")
         check(all(self.stop), "stop", self.stop, "a stop string must not be empty")
-        check(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "must be at least 1")
-        check(self.min_tokens >= 0, "min_tokens", self.min_tokens, "must be at least 0")
+        check(
+            self.max_tokens is None or 1 <= self.max_tokens <= MAX_COUNT,
+            "max_tokens",
+            self.max_tokens,
+            f"must be at least 1 and at most {MAX_COUNT}",
+        )
+        check(
+            0 <= self.min_tokens <= MAX_COUNT,
+            "min_tokens",
+            self.min_tokens,
+            f"must be at least 0 and at most {MAX_COUNT}",
+        )
         if self.max_tokens is not None:
             check(
                 self.min_tokens <= self.max_tokens,
@@ -115,7 +130,7 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
 
 
 def _in_vocab(token: int, vocab_size: int | None) -> bool:
-    return token >= 0 and (vocab_size is None or token < vocab_size)
+    return 0 <= token <= MAX_COUNT and (vocab_size is None or token < vocab_size)
 
 
 def _vocab_text(vocab_size: int | None) -> str:

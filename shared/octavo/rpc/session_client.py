@@ -46,7 +46,7 @@ class SessionListener(Protocol):
 class WorkerSession:
     """An open session with one incarnation of a worker; make it with `open`.
 
-    All verbs but `submit` and `attach` return at once and never raise.
+    All verbs but `submit` and `attach` return at once.
     """
 
     def __init__(self, record: WorkerRecord, listener: SessionListener, client: WorkerClient) -> None:
@@ -164,9 +164,9 @@ class WorkerSession:
         key = (kind, request_id, attempt)
         future = self._waiting.get(key)
         if future is None:
+            self._stream.send(message)
             future = self._waiting[key] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._stream.send(message)
         await asyncio.shield(future)
 
     def _answer(self, kind: str, reply: session.SubmitReply | session.AttachReply) -> None:

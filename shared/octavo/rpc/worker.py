@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from octavo.errors import InvalidInput
 from octavo.pb import common_pb2, worker_pb2, worker_pb2_grpc
 from octavo.rpc import convert
 from octavo.rpc.channel import open_channel
@@ -104,17 +105,24 @@ class ControlStream:
 
     def __init__(self, stub: Any) -> None:
         self._call: Any = stub.Session()
-        self._outbox: asyncio.Queue[ToWorkerMessage] = asyncio.Queue()
+        self._outbox: asyncio.Queue[worker_pb2.ToWorker] = asyncio.Queue()
         self._writer = asyncio.ensure_future(self._write_all())
 
     def send(self, message: ToWorkerMessage) -> None:
-        """Queue a message; order is kept.  A broken stream shows in `receive`."""
-        self._outbox.put_nowait(message)
+        """Queue a message; order is kept.  A broken stream shows in `receive`.
+
+        Raises `InvalidInput` for a message with a value that the protocol cannot carry: the fault is the sender's
+        alone, and the stream goes on.
+        """
+        try:
+            self._outbox.put_nowait(convert.to_worker_pb(message))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidInput(f"a value cannot be sent to a worker: {error}") from None
 
     async def _write_all(self) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
-                await self._call.write(convert.to_worker_pb(await self._outbox.get()))
+                await self._call.write(await self._outbox.get())
 
     async def receive(self) -> FromWorkerMessage | None:
         """The next message, None when the worker ended the stream; raises the typed error of a broken one."""
