@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -56,7 +57,7 @@ class CpuAttention(AttentionBackend):
 
     def plan(self, batch: AttentionBatch) -> None:
         lens, contexts = (torch.tensor(n, dtype=torch.int32) for n in (batch.query_lens_host, batch.context_lens_host))
-        starts = batch.query_starts.to(torch.int32)
+        starts = torch.tensor([0, *accumulate(batch.query_lens_host)], dtype=torch.int32)
         slots, tables = batch.slot_mapping.long().contiguous(), batch.block_tables.long().contiguous()
         # The call holds addresses only: these tensors must live until the next step.
         self._held = (lens, contexts, starts, slots, tables)
