@@ -19,6 +19,8 @@ MAX_STOP_STRINGS = 16
 MAX_LOGPROBS = 20
 MAX_N = 128
 MAX_SEED = 2**64
+MIN_REPETITION, MAX_REPETITION = 0.001, 1000
+"""Bounds of the repetition penalty: it divides and multiplies logits, which stay finite within them."""
 MAX_COUNT = 2**31 - 1
 """Largest count (top_k, min_tokens, max_tokens) that the wires carry."""
 
@@ -79,10 +81,10 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
         check(real(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
         check(real(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "must be from 0 to 1")
         check(
-            real(self.repetition_penalty) and self.repetition_penalty > 0,
+            MIN_REPETITION <= self.repetition_penalty <= MAX_REPETITION,
             "repetition_penalty",
             self.repetition_penalty,
-            "must be above 0",
+            f"must be from {MIN_REPETITION} to {MAX_REPETITION}",
         )
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
@@ -102,7 +104,7 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
             self.min_tokens,
             f"must be at least 0 and at most {MAX_COUNT}",
         )
-        if self.max_tokens is not None:
+        if self.max_tokens is not None and self.max_tokens >= 1:
             check(
                 self.min_tokens <= self.max_tokens,
                 "min_tokens",

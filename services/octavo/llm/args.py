@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from octavo.config.engine import EngineConfig
@@ -20,8 +21,11 @@ class EngineArgs:
     types, values out of range.  Names and defaults are those of the configuration dataclasses.
     """
 
-    def __init__(self, model: str = "", **flags: Any) -> None:
-        self.config: EngineConfig = from_flat(EngineConfig, {"model": str(model), **flags})
+    def __init__(self, model: str | os.PathLike[str] = "", **flags: Any) -> None:
+        if not isinstance(model, str | os.PathLike):
+            allowed = "must be a demo name, a Hugging Face id, a folder or a .gguf file"
+            raise InvalidInput.of([Problem("model", show(model), allowed)])
+        self.config: EngineConfig = from_flat(EngineConfig, {"model": os.fspath(model), **flags})
         problems = validate(self.config)
         if problems:
             raise InvalidInput.of(problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import threading
 from collections import deque
@@ -30,7 +31,7 @@ class AsyncLLM:
     it as an async context manager.
     """
 
-    def __init__(self, model: str | LLMEngine, **flags: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] | LLMEngine, **flags: Any) -> None:
         engine = model if isinstance(model, LLMEngine) else LLMEngine.from_engine_args(EngineArgs(model, **flags))
         self._engine = engine
         self._commands: deque[Command] = deque()

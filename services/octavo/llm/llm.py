@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
@@ -11,6 +13,7 @@ from typing import Any
 from octavo.errors import Busy
 from octavo.llm.args import EngineArgs
 from octavo.llm.frontend import Prepared
+from octavo.llm.interrupt import uninterrupted
 from octavo.llm.llm_engine import LLMEngine
 from octavo.llm.output import RequestOutput
 from octavo.llm.progress import FetchProgress, Progress
@@ -23,16 +26,18 @@ Params = SamplingParams | Sequence[SamplingParams] | None
 class LLM:
     """A model in this process: `LLM("smollm2-135m", max_num_seqs=8)`; any engine flag is a keyword.
 
-    Use it as a context manager, or `close()` it.  One thread uses it at a time.
+    Use it as a context manager, or `close()` it.  Threads that share one take turns; `AsyncLLM` runs their requests
+    together.  Ctrl-C ends a call and its requests, and the next call works.
     """
 
-    def __init__(self, model: str | LLMEngine, **flags: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] | LLMEngine, **flags: Any) -> None:
         if isinstance(model, LLMEngine):
             self._engine = model
         else:
             with FetchProgress() as progress:
                 self._engine = LLMEngine.from_engine_args(EngineArgs(model, **flags), progress.show)
         self._ids = itertools.count()
+        self._turn = threading.RLock()
 
     @property
     def llm_engine(self) -> LLMEngine:
@@ -55,7 +60,8 @@ class LLM:
             self._engine.frontend.prepare(f"{prefix}-{i}", prompt, params, field=_field(i, len(all_prompts)))
             for i, (prompt, params) in enumerate(zip(all_prompts, all_params, strict=True))
         ]
-        return self._run(prepared, use_tqdm)
+        with self._turn:
+            return self._run(prepared, use_tqdm)
 
     def chat(
         self,
@@ -69,17 +75,19 @@ class LLM:
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """As `generate`, for one conversation (a list of messages with `role` and `content`) or a list of them."""
-        prompts = [
-            self._engine.frontend.render(
-                conversation,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt and not continue_final_message,
-                continue_final_message=continue_final_message,
-                **(chat_template_kwargs or {}),
-            )
-            for conversation in list_conversations(messages)
-        ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        conversations = list_conversations(messages)
+        with self._turn:
+            prompts = [
+                self._engine.frontend.render(
+                    conversation,
+                    chat_template=chat_template,
+                    add_generation_prompt=add_generation_prompt and not continue_final_message,
+                    continue_final_message=continue_final_message,
+                    **(chat_template_kwargs or {}),
+                )
+                for conversation in conversations
+            ]
+            return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     def get_default_sampling_params(self) -> SamplingParams:
         """The model's own sampling settings (its generation config) over the defaults."""
@@ -90,8 +98,9 @@ class LLM:
         return self._engine.get_tokenizer()
 
     def close(self) -> None:
-        """Release the engine and its memory.  May be called again."""
-        self._engine.close()
+        """Release the engine and its memory, after the call that runs.  May be called again."""
+        with self._turn:
+            self._engine.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -113,9 +122,10 @@ class LLM:
                             done[reply.request_id] = reply.output()
                             progress.add(done[reply.request_id])
         finally:
-            for p in prepared:
-                if p.request.request_id not in done:
-                    self._engine.abort_request(p.request.request_id)
+            with uninterrupted():
+                for p in prepared:
+                    if p.request.request_id not in done:
+                        self._engine.abort_request(p.request.request_id)
         return [done[p.request.request_id] for p in prepared]
 
     def _admit(self, waiting: deque[Prepared]) -> None:

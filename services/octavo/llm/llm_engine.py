@@ -10,9 +10,10 @@ import msgspec
 
 from octavo.engine.requirement import check_engine_is_installed
 from octavo.engine.threads import limit_spinning
-from octavo.errors import InternalError, InvalidInput
+from octavo.errors import InternalError, InvalidInput, OctavoError, Unavailable
 from octavo.llm.args import EngineArgs
 from octavo.llm.frontend import Frontend, Prepared
+from octavo.llm.interrupt import uninterrupted
 from octavo.llm.output import RequestOutput
 from octavo.llm.prompt import Prompt
 from octavo.llm.reply import Reply
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class LLMEngine:
-    """Owns an `EngineCore` and the replies of its live requests.  Not thread-safe: one thread calls everything."""
+    """Owns an `EngineCore` and the replies of its live requests.  Not thread-safe: one thread calls everything.
+
+    Ctrl-C takes effect between two changes, so that the engine can go on after it.  Whatever else breaks a step off
+    ends the engine: every later call says why.
+    """
 
     def __init__(self, core: EngineCore, frontend: Frontend, record: WorkerRecord | None = None) -> None:
         self.core = core
@@ -35,6 +40,8 @@ class LLMEngine:
         self.record = record
         self._replies: dict[str, Reply] = {}
         self._attempts = itertools.count(1)
+        self._refusal: OctavoError | None = None
+        """Why nothing can be asked of this engine any more."""
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, progress: Progress | None = None) -> LLMEngine:
@@ -89,24 +96,27 @@ class LLMEngine:
 
     def add_prepared(self, prepared: Prepared) -> None:
         """Queue a request that `frontend.prepare` made."""
+        self._check_usable()
         request_id = prepared.request.request_id
         if request_id in self._replies:
             raise InvalidInput(f"request_id: got {request_id!r}; it is in use by a live request", param="request_id")
         # The core knows a request by (id, attempt) for a while after its end: a new number lets ids be used again.
         request = msgspec.structs.replace(prepared.request, attempt=next(self._attempts))
         reply = Reply(Prepared(request, prepared.prompt), self.frontend.tokenizer)
-        self.core.add_request(request)
-        self._replies[request_id] = reply
+        with uninterrupted():
+            self.core.add_request(request)
+            self._replies[request_id] = reply
 
     def abort_request(self, request_id: str, sequences: list[int] | None = None) -> RequestOutput | None:
         """End a request, or some of its sequences; its last output, or None for an id that is not live."""
         reply = self._replies.get(request_id)
         if reply is None:
             return None
-        self.core.abort_request(request_id, sequences)
-        reply.abort(sequences)
-        if reply.is_finished:
-            del self._replies[request_id]
+        with uninterrupted():
+            self.core.abort_request(request_id, sequences)
+            reply.abort(sequences)
+            if reply.is_finished:
+                del self._replies[request_id]
         return reply.output()
 
     def step(self) -> list[RequestOutput]:
@@ -115,6 +125,16 @@ class LLMEngine:
 
     def step_replies(self) -> list[Reply]:
         """As `step`, but the replies themselves, so that a caller copies only what it needs."""
+        self._check_usable()
+        with uninterrupted():
+            try:
+                return self._step()
+            except BaseException as error:
+                fault = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self._refusal = InternalError(f"a step of the engine broke off ({fault}); build a new one")
+                raise
+
+    def _step(self) -> list[Reply]:
         touched: dict[str, Reply] = {}
         for emission in self.core.step(time.time()):
             reply = self._replies.get(emission.request_id)
@@ -153,4 +173,9 @@ class LLMEngine:
         """Abort what is live and release the device.  May be called again."""
         for request_id in self.live_request_ids():
             self.abort_request(request_id)
+        self._refusal = Unavailable("the engine is closed")
         self.core.close()
+
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal

@@ -59,6 +59,9 @@ def list_params(
         return [default] * num_prompts
     if isinstance(params, SamplingParams):
         return [params] * num_prompts
+    if not isinstance(params, list | tuple):
+        allowed = "must be SamplingParams, or a list of them, one for each prompt"
+        raise InvalidInput.of([Problem("sampling_params", show(params), allowed)])
     if len(params) != num_prompts:
         allowed = f"must be one for all prompts, or one for each of the {num_prompts}"
         raise InvalidInput.of([Problem("sampling_params", str(len(params)), allowed)])
@@ -67,9 +70,10 @@ def list_params(
 
 def list_conversations(messages: Sequence[Any]) -> list[list[dict[str, Any]]]:
     """One conversation (a list of messages) or a list of conversations, as a list of conversations."""
-    if not isinstance(messages, list | tuple) or not messages:
+    is_list = isinstance(messages, list | tuple) and bool(messages)
+    if is_list and all(isinstance(m, dict) for m in messages):
+        return [list(messages)]
+    if not is_list or not all(isinstance(conversation, list | tuple) for conversation in messages):
         allowed = "must be a list of messages, or a list of such lists"
         raise InvalidInput.of([Problem("messages", show(messages), allowed)])
-    if all(isinstance(m, dict) for m in messages):
-        return [list(messages)]
     return [list(conversation) for conversation in messages]

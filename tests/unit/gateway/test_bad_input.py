@@ -69,6 +69,8 @@ COMPLETIONS = [
     ({"logit_bias": {"x": 5}}, 400, "logit_bias"),
     ({"logit_bias": {"1": 101}}, 400, "logit_bias"),
     ({"repetition_penalty": 0}, 400, "repetition_penalty"),
+    ({"repetition_penalty": 1e-300}, 400, "repetition_penalty"),
+    ({"repetition_penalty": 1e39}, 400, "repetition_penalty"),
     ({"frequency_penalty": 3}, 400, "frequency_penalty"),
     ({"seed": -1}, 400, "seed"),
     ({"seed": 2**70}, 400, "seed"),

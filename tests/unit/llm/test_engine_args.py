@@ -1,6 +1,7 @@
 """`EngineArgs`: engine flags as keywords and from a command line."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,16 @@ def test_every_problem_is_listed_at_once():
 def test_a_model_is_needed():
     with pytest.raises(InvalidInput, match="model"):
         EngineArgs()
+
+
+@pytest.mark.parametrize("model", [None, 5, ["m"]])
+def test_a_model_of_another_type_is_refused(model):
+    with pytest.raises(InvalidInput, match=r"model: got .* must be a demo name"):
+        EngineArgs(model)
+
+
+def test_a_path_is_a_model():
+    assert EngineArgs(Path("some/folder")).config.model.model == "some/folder"
 
 
 @pytest.mark.parametrize("argv", [["m", "--max-num-seqs=3"], ["--model", "m", "--max-num-seqs", "3"]])

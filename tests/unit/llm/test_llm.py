@@ -1,8 +1,12 @@
 """`LLM`: batches of prompts, in order."""
 
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from octavo.errors import InvalidInput
+from octavo.errors import InternalError, InvalidInput, Unavailable
 from octavo.llm import LLM, SamplingParams
 
 PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
@@ -51,24 +55,74 @@ def test_as_many_settings_as_prompts_are_wanted(make_engine):
         generate(LLM(make_engine()), ["a", "b", "c"], [PARAMS, PARAMS])
 
 
-def test_an_interrupt_leaves_nothing_behind(make_engine, monkeypatch):
+def interrupt_step(engine, monkeypatch, number, times=1):
+    """Have the executor get SIGINT in the middle of its step `number`."""
+    execute, calls = engine.core.executor.execute, []
+
+    def interrupted(plan):
+        calls.append(plan)
+        if len(calls) == number:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return execute(plan)
+
+    monkeypatch.setattr(engine.core.executor, "execute", interrupted)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_ctrl_c_in_a_step_ends_the_call_and_leaves_nothing_behind(make_engine, monkeypatch, number):
     llm = LLM(make_engine())
-    engine = llm.llm_engine
-    step, calls = engine.core.step, []
-
-    def interrupted(now_s):
-        calls.append(now_s)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return step(now_s)
-
-    monkeypatch.setattr(engine.core, "step", interrupted)
+    want = generate(llm, "c")[0].outputs[0].token_ids
+    interrupt_step(llm.llm_engine, monkeypatch, number)
     with pytest.raises(KeyboardInterrupt):
         generate(llm, ["a", "b"], PARAMS.replace(max_tokens=50))
-    assert engine.live_request_ids() == []
-    assert len(generate(llm, "c")) == 1
-    stats = engine.stats()
+    assert llm.llm_engine.live_request_ids() == []
+    assert generate(llm, "c")[0].outputs[0].token_ids == want
+    stats = llm.llm_engine.stats()
     assert stats.num_free_blocks == stats.num_blocks
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_breaks_a_step_off_and_the_engine_says_so_from_then_on(make_engine, monkeypatch):
+    llm = LLM(make_engine())
+    interrupt_step(llm.llm_engine, monkeypatch, 2, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        generate(llm, "a")
+    with pytest.raises(InternalError, match=r"broke off \(KeyboardInterrupt\)"):
+        generate(llm, "a")
+
+
+def test_threads_that_share_one_take_turns(make_engine):
+    llm = LLM(make_engine())
+    prompts = [f"prompt {i}" for i in range(8)]
+    want = [generate(llm, p)[0].outputs[0].token_ids for p in prompts]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            got = [f.result()[0].outputs[0].token_ids for f in [pool.submit(generate, llm, p) for p in prompts]]
+    finally:
+        sys.setswitchinterval(interval)
+    assert got == want
+
+
+def test_a_closed_one_says_so(make_engine):
+    llm = LLM(make_engine())
+    llm.close()
+    with pytest.raises(Unavailable, match="the engine is closed"):
+        generate(llm, "a")
+
+
+@pytest.mark.parametrize("messages", [[1], [[{"role": "user", "content": "x"}], "y"], "hi", None])
+def test_what_is_no_conversation_is_refused(make_engine, messages):
+    with pytest.raises(InvalidInput, match="a list of messages"):
+        LLM(make_engine()).chat(messages, PARAMS, use_tqdm=False)
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, "x", 5])
+def test_settings_of_another_type_are_refused(make_engine, params):
+    with pytest.raises(InvalidInput, match=r"sampling_params: got .* must be SamplingParams"):
+        generate(LLM(make_engine()), "a", params)
 
 
 def test_chat_renders_the_template_for_one_conversation_or_several(make_engine):
