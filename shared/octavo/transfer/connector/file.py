@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import InvalidInput, Problem, show
-from octavo.transfer.connector.peer import CHUNK_BYTES
+from octavo.transfer.connector.peer import CACHE_BYTES
 from octavo.transfer.connector.store import StoreConnector, StoreKey, digests_of
 from octavo.transfer.digest import Hasher
 
@@ -210,8 +210,8 @@ class FileStore(StoreConnector):
                 raise ValueError(f"shard {number} has {end - begin} bytes; expected {target.nbytes}")
             file.seek(8 + size + begin)
             hasher, flat = Hasher(), target.reshape(-1).view(np.uint8)
-            for start in range(0, flat.size, CHUNK_BYTES):
-                chunk = flat[start : start + CHUNK_BYTES]
+            for start in range(0, flat.size, CACHE_BYTES):
+                chunk = flat[start : start + CACHE_BYTES]
                 if file.readinto(chunk) != chunk.size:
                     return False
                 hasher.update(chunk)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from octavo.transfer.connector.peer import (
+    CACHE_BYTES,
     CHUNK_BYTES,
+    POLL_BYTES,
     Copied,
     Event,
     PageRead,
@@ -29,7 +31,7 @@ class View(NamedTuple):
 
 
 class MemoryConnector(PeerConnector):
-    """Copies one chunk per `poll`, one page after the other."""
+    """Copies pages one after the other."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[int, int], PageRead] = {}
@@ -43,7 +45,9 @@ class MemoryConnector(PeerConnector):
         self._reads[page.pull_id, page.read] = page
 
     def poll(self) -> list[Event]:
-        for key, page in self._reads.items():
+        out: list[Event] = []
+        num_left = POLL_BYTES
+        for key, page in list(self._reads.items()):
             copy = self._copies.get(key)
             if copy is None:
                 view = self.view(page.source)
@@ -51,13 +55,18 @@ class MemoryConnector(PeerConnector):
                     continue
                 if isinstance(view, Reason):
                     del self._reads[key]
-                    return [ReadFailed(page.pull_id, page.read, view)]
+                    out.append(ReadFailed(page.pull_id, page.read, view))
+                    continue
                 copy = self._copies[key] = self._copy(page, view)
-            event = next(copy)
-            if not isinstance(event, Progressed):
-                del self._reads[key], self._copies[key]
-            return [event]
-        return []
+            for event in copy:
+                out.append(event)
+                if not isinstance(event, Progressed):
+                    del self._reads[key], self._copies[key]
+                    break
+                num_left -= event.num_bytes
+                if num_left <= 0:
+                    return out
+        return out
 
     def close(self, pull_id: int | None = None) -> list[Event]:
         keys = [key for key in self._reads if pull_id is None or key[0] == pull_id]
@@ -75,11 +84,11 @@ class MemoryConnector(PeerConnector):
         since = 0
         for run in page.runs:
             source = view.regions[run.source_shard][page.page.block]
-            for start in range(0, run.num_bytes, CHUNK_BYTES):
+            for start in range(0, run.num_bytes, CACHE_BYTES):
                 if not page.accepts():
                     yield ReadFailed(page.pull_id, page.read, Reason.CANCELLED)
                     return
-                size = min(CHUNK_BYTES, run.num_bytes - start)
+                size = min(CACHE_BYTES, run.num_bytes - start)
                 target = page.target(run, start, size)
                 np.copyto(target, source[run.source_offset + start : run.source_offset + start + size])
                 page.wrote(run, target)

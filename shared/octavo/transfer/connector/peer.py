@@ -19,7 +19,11 @@ from octavo.transfer.message import Page, Terms
 from octavo.transfer.page_map import PageMap, Run
 
 CHUNK_BYTES = 1 << 20
-"""Most bytes that one copy moves before its pull is looked at again."""
+"""Most bytes of a frame, and of what is copied between two looks at the rest of the world."""
+POLL_BYTES = 4 << 20
+"""Most bytes that one `poll` moves: under 2 ms at 3 GB/s."""
+CACHE_BYTES = 256 << 10
+"""Copied at a time, so that the digest reads what the copy has just put in the cache (1 MiB: a tenth slower)."""
 
 
 @dataclass(frozen=True, slots=True)

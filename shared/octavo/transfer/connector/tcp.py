@@ -15,7 +15,9 @@ import msgspec
 import numpy as np
 
 from octavo.transfer.connector.peer import (
+    CACHE_BYTES,
     CHUNK_BYTES,
+    POLL_BYTES,
     Copied,
     Event,
     Gate,
@@ -55,6 +57,8 @@ class Head(msgspec.Struct, array_like=True, tag="head"):
     is_refused: bool = False
 
 
+MIN_FRAME_BYTES = 4096
+"""What a frame counts for at least, so that empty ones cannot keep a poll busy."""
 CODEC: Codec[Ask | Head] = Codec(Ask | Head)
 
 
@@ -184,8 +188,9 @@ class TcpConnector(PeerConnector):
         self._serve()
         out, self._events = self._events, []
         for client in self._clients.values():
-            received = client.receive()
-            if received is not None:
+            num_left = POLL_BYTES
+            while num_left > 0 and (received := client.receive()) is not None:
+                num_left -= max(len(received[1]), MIN_FRAME_BYTES)
                 out += self._take(*received)
         return out
 
@@ -220,7 +225,7 @@ class TcpConnector(PeerConnector):
         runs = page.runs
         while at < body.size:
             run = runs[arrival.run_idx]
-            size = min(run.num_bytes - arrival.run_offset, body.size - at)
+            size = min(run.num_bytes - arrival.run_offset, body.size - at, CACHE_BYTES)
             target = page.target(run, arrival.run_offset, size)
             np.copyto(target, body[at : at + size])
             page.wrote(run, target)
