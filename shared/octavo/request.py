@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from octavo.errors import ErrorDetail
+from octavo.kv.record import WorkerRecord
 from octavo.sampling_params import SamplingParams
 
 FINISH_STOP = "stop"
@@ -24,6 +25,30 @@ class SequenceInput(msgspec.Struct, array_like=True):
     output_token_ids: list[int] = []
 
 
+SIDE_PRODUCE = "produce"
+SIDE_CONSUME = "consume"
+
+
+class TransferPeer(msgspec.Struct, array_like=True):
+    """Another worker of a transfer.  With `is_request` it was given the same request and brings token 0; else it is
+    asked by block hash for what it holds."""
+
+    record: WorkerRecord
+    is_request: bool = True
+
+
+class TransferLeg(msgspec.Struct, array_like=True):
+    """Which part of a remote placement a submit is.
+
+    The gateway mints `transfer_id` and gives both legs the same.  `side` is `produce` (prefill) or `consume` (decode);
+    `peers` are the other workers, best source first.
+    """
+
+    transfer_id: str
+    side: str
+    peers: list[TransferPeer] = []
+
+
 class Request(msgspec.Struct, array_like=True):
     """One generation request as an engine gets it.
 
@@ -31,6 +56,7 @@ class Request(msgspec.Struct, array_like=True):
     numbers the tries of a request and is the fence: an engine refuses an attempt below the highest it has seen.
     `params.seed` is always set.  `namespace` is the hash of tenant and cache salt that keeps prefix caches apart.
     `priority` orders requests under the `priority` policy, lower first.  `deadline_unix_s` 0 means none.
+    `transfer` None: this worker does it all.
     """
 
     request_id: str
@@ -41,6 +67,7 @@ class Request(msgspec.Struct, array_like=True):
     namespace: bytes = b""
     priority: int = 0
     deadline_unix_s: float = 0.0
+    transfer: TransferLeg | None = None
 
     @property
     def key(self) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from octavo.kv.layout import KVLayout
+from octavo.kv.offer import TransferOffer
 
 PROTOCOL_VERSION = 1
 PROTOCOL_MIN_VERSION = 1
@@ -15,7 +16,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
 
     `content_id` names the weights (hub revision, or sha256 over headers, sizes and sampled pages);
     `numerics` is the numerics fingerprint (equal fingerprints give equal bits); `algorithms` the ids of the
-    hash, noise and digest algorithms.  `max_sequence_tokens` is the longest sequence the pool can hold.
+    hash, noise and digest algorithms.  `max_sequence_tokens` is the longest sequence the pool can hold.  A record
+    without `transfer` is that of a worker that moves no KV.
     """
 
     worker_id: str
@@ -39,3 +41,4 @@ class WorkerRecord(msgspec.Struct, frozen=True, array_like=True):
     protocol_min: int = PROTOCOL_MIN_VERSION
     protocol_max: int = PROTOCOL_VERSION
     is_deterministic: bool = False
+    transfer: TransferOffer | None = None

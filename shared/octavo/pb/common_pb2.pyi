@@ -94,7 +94,7 @@ class KVLayout(_message.Message):
     def __init__(self, block_size: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[KVGroup, _Mapping]]] = ...) -> None: ...
 
 class WorkerRecord(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "model", "served_names", "content_id", "model_revision", "layout", "numerics", "algorithms", "max_sequence_tokens", "vocab_size", "num_blocks", "max_num_seqs", "device", "tasks", "grpc_address", "load_address", "protocol_min", "protocol_max", "is_deterministic")
+    __slots__ = ("worker_id", "incarnation", "role", "model", "served_names", "content_id", "model_revision", "layout", "numerics", "algorithms", "max_sequence_tokens", "vocab_size", "num_blocks", "max_num_seqs", "device", "tasks", "grpc_address", "load_address", "protocol_min", "protocol_max", "is_deterministic", "transfer")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class WorkerRecord(_message.Message):
     PROTOCOL_MIN_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MAX_FIELD_NUMBER: _ClassVar[int]
     IS_DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: str
     role: str
@@ -137,7 +138,49 @@ class WorkerRecord(_message.Message):
     protocol_min: int
     protocol_max: int
     is_deterministic: bool
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., model: _Optional[str] = ..., served_names: _Optional[_Iterable[str]] = ..., content_id: _Optional[str] = ..., model_revision: _Optional[str] = ..., layout: _Optional[_Union[KVLayout, _Mapping]] = ..., numerics: _Optional[str] = ..., algorithms: _Optional[_Iterable[str]] = ..., max_sequence_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., device: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., grpc_address: _Optional[str] = ..., load_address: _Optional[str] = ..., protocol_min: _Optional[int] = ..., protocol_max: _Optional[int] = ..., is_deterministic: bool = ...) -> None: ...
+    transfer: TransferOffer
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., role: _Optional[str] = ..., model: _Optional[str] = ..., served_names: _Optional[_Iterable[str]] = ..., content_id: _Optional[str] = ..., model_revision: _Optional[str] = ..., layout: _Optional[_Union[KVLayout, _Mapping]] = ..., numerics: _Optional[str] = ..., algorithms: _Optional[_Iterable[str]] = ..., max_sequence_tokens: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., device: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., grpc_address: _Optional[str] = ..., load_address: _Optional[str] = ..., protocol_min: _Optional[int] = ..., protocol_max: _Optional[int] = ..., is_deterministic: bool = ..., transfer: _Optional[_Union[TransferOffer, _Mapping]] = ...) -> None: ...
+
+class KVShard(_message.Message):
+    __slots__ = ("rank", "first_layer", "num_layers", "first_head", "num_heads", "num_blocks")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_HEAD_FIELD_NUMBER: _ClassVar[int]
+    NUM_HEADS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    first_layer: int
+    num_layers: int
+    first_head: int
+    num_heads: int
+    num_blocks: int
+    def __init__(self, rank: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., first_head: _Optional[int] = ..., num_heads: _Optional[int] = ..., num_blocks: _Optional[int] = ...) -> None: ...
+
+class TransferOffer(_message.Message):
+    __slots__ = ("shards", "connectors", "nonce", "protocol_min", "protocol_max", "can_produce", "can_consume")
+    class ConnectorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTORS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_MIN_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_MAX_FIELD_NUMBER: _ClassVar[int]
+    CAN_PRODUCE_FIELD_NUMBER: _ClassVar[int]
+    CAN_CONSUME_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[KVShard]
+    connectors: _containers.ScalarMap[str, str]
+    nonce: bytes
+    protocol_min: int
+    protocol_max: int
+    can_produce: bool
+    can_consume: bool
+    def __init__(self, shards: _Optional[_Iterable[_Union[KVShard, _Mapping]]] = ..., connectors: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[bytes] = ..., protocol_min: _Optional[int] = ..., protocol_max: _Optional[int] = ..., can_produce: bool = ..., can_consume: bool = ...) -> None: ...
 
 class ServerInfo(_message.Message):
     __slots__ = ("service", "version", "config_json")

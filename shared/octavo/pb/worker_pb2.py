@@ -23,59 +23,60 @@ _sym_db = _symbol_database.Default()
 
 
 from octavo.pb import common_pb2 as octavo_dot_v1_dot_common__pb2
+from octavo.pb import transfer_pb2 as octavo_dot_v1_dot_transfer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16octavo/v1/worker.proto\x12\toctavo.v1\x1a\x16octavo/v1/common.proto\"\x95\x02\n\x08ToWorker\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.octavo.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.octavo.v1.SubmitH\x00\x12!\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x10.octavo.v1.AbortH\x00\x12#\n\x06\x61ttach\x18\x04 \x01(\x0b\x32\x11.octavo.v1.AttachH\x00\x12#\n\x06resend\x18\x05 \x01(\x0b\x32\x11.octavo.v1.ResendH\x00\x12)\n\theartbeat\x18\x06 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12!\n\x05pause\x18\x07 \x01(\x0b\x32\x10.octavo.v1.PauseH\x00\x42\x06\n\x04kind\"\xee\x01\n\nFromWorker\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.octavo.v1.HelloReplyH\x00\x12&\n\x08path_ack\x18\x02 \x01(\x0b\x32\x12.octavo.v1.PathAckH\x00\x12(\n\x06submit\x18\x03 \x01(\x0b\x32\x16.octavo.v1.SubmitReplyH\x00\x12\x34\n\theartbeat\x18\x04 \x01(\x0b\x32\x1f.octavo.v1.HeartbeatReplyStatesH\x00\x12(\n\x06\x61ttach\x18\x05 \x01(\x0b\x32\x16.octavo.v1.AttachReplyH\x00\x42\x06\n\x04kind\"d\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x1b\n\x13gateway_incarnation\x18\x02 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x03 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x04 \x01(\r\"\xac\x01\n\nHelloReply\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x15\n\rtoken_address\x18\x03 \x01(\t\x12\x11\n\tcurve_key\x18\x04 \x01(\x0c\x12\x15\n\rsession_token\x18\x05 \x01(\x0c\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x0f\n\x07lease_s\x18\x07 \x01(\x01\x12\x10\n\x08protocol\x18\x08 \x01(\r\"\t\n\x07PathAck\"8\n\rSequenceInput\x12\r\n\x05index\x18\x01 \x01(\r\x12\x18\n\x10output_token_ids\x18\x02 \x03(\r\"\xdd\x01\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12)\n\x06params\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12+\n\tsequences\x18\x05 \x03(\x0b\x32\x18.octavo.v1.SequenceInput\x12\x11\n\tnamespace\x18\x06 \x01(\x0c\x12\x10\n\x08priority\x18\x07 \x01(\x11\x12\x17\n\x0f\x64\x65\x61\x64line_unix_s\x18\x08 \x01(\x01\"S\n\x0bSubmitReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1f\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x10.octavo.v1.Error\"?\n\x05\x41\x62ort\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x11\n\tsequences\x18\x03 \x03(\r\"?\n\x05Pause\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x11\n\tis_paused\x18\x03 \x01(\x08\"[\n\x06\x41ttach\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12,\n\nnext_index\x18\x03 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"S\n\x0b\x41ttachReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1f\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x10.octavo.v1.Error\"[\n\x06Resend\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12,\n\nfrom_index\x18\x03 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"0\n\rSequenceIndex\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\r\"\x1b\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x04\"f\n\x14HeartbeatReplyStates\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12(\n\x06silent\x18\x02 \x03(\x0b\x32\x18.octavo.v1.SilentRequest\x12\x14\n\x0c\x65ngine_age_s\x18\x03 \x01(\x01\"\x86\x01\n\rSilentRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\r\x12&\n\x04sent\x18\x05 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"\x0f\n\rStatusRequest\"\x89\x03\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x10\n\x08progress\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x0f\n\x07is_live\x18\x07 \x01(\x08\x12\x14\n\x0c\x65ngine_age_s\x18\x08 \x01(\x01\x12\x13\n\x0bnum_running\x18\t \x01(\r\x12\x13\n\x0bnum_waiting\x18\n \x01(\r\x12\x12\n\nnum_blocks\x18\x0b \x01(\r\x12\x17\n\x0fnum_free_blocks\x18\x0c \x01(\r\x12\x14\n\x0cnum_sessions\x18\r \x01(\r\x12\x19\n\x11num_live_requests\x18\x0e \x01(\r\x12\'\n\x06record\x18\x0f \x01(\x0b\x32\x17.octavo.v1.WorkerRecord\x12\x1d\n\x15num_retained_requests\x18\x10 \x01(\r\x12\x17\n\x0fnum_preemptions\x18\x11 \x01(\x04\"\x0e\n\x0cProbeRequest\"H\n\nProbeReply\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07is_live\x18\x02 \x01(\x08\x12\x14\n\x0c\x65ngine_age_s\x18\x03 \x01(\x01\"\x13\n\x11WorkerInfoRequest2\xfc\x01\n\x06Worker\x12\x39\n\x07Session\x12\x13.octavo.v1.ToWorker\x1a\x15.octavo.v1.FromWorker(\x01\x30\x01\x12>\n\tGetStatus\x12\x18.octavo.v1.StatusRequest\x1a\x17.octavo.v1.WorkerStatus\x12\x37\n\x05Probe\x12\x17.octavo.v1.ProbeRequest\x1a\x15.octavo.v1.ProbeReply\x12>\n\x07GetInfo\x12\x1c.octavo.v1.WorkerInfoRequest\x1a\x15.octavo.v1.ServerInfob\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16octavo/v1/worker.proto\x12\toctavo.v1\x1a\x16octavo/v1/common.proto\x1a\x18octavo/v1/transfer.proto\"\x95\x02\n\x08ToWorker\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.octavo.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.octavo.v1.SubmitH\x00\x12!\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x10.octavo.v1.AbortH\x00\x12#\n\x06\x61ttach\x18\x04 \x01(\x0b\x32\x11.octavo.v1.AttachH\x00\x12#\n\x06resend\x18\x05 \x01(\x0b\x32\x11.octavo.v1.ResendH\x00\x12)\n\theartbeat\x18\x06 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12!\n\x05pause\x18\x07 \x01(\x0b\x32\x10.octavo.v1.PauseH\x00\x42\x06\n\x04kind\"\xee\x01\n\nFromWorker\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.octavo.v1.HelloReplyH\x00\x12&\n\x08path_ack\x18\x02 \x01(\x0b\x32\x12.octavo.v1.PathAckH\x00\x12(\n\x06submit\x18\x03 \x01(\x0b\x32\x16.octavo.v1.SubmitReplyH\x00\x12\x34\n\theartbeat\x18\x04 \x01(\x0b\x32\x1f.octavo.v1.HeartbeatReplyStatesH\x00\x12(\n\x06\x61ttach\x18\x05 \x01(\x0b\x32\x16.octavo.v1.AttachReplyH\x00\x42\x06\n\x04kind\"d\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x1b\n\x13gateway_incarnation\x18\x02 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x03 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x04 \x01(\r\"\xac\x01\n\nHelloReply\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x15\n\rtoken_address\x18\x03 \x01(\t\x12\x11\n\tcurve_key\x18\x04 \x01(\x0c\x12\x15\n\rsession_token\x18\x05 \x01(\x0c\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x0f\n\x07lease_s\x18\x07 \x01(\x01\x12\x10\n\x08protocol\x18\x08 \x01(\r\"\t\n\x07PathAck\"8\n\rSequenceInput\x12\r\n\x05index\x18\x01 \x01(\r\x12\x18\n\x10output_token_ids\x18\x02 \x03(\r\"\x87\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12)\n\x06params\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12+\n\tsequences\x18\x05 \x03(\x0b\x32\x18.octavo.v1.SequenceInput\x12\x11\n\tnamespace\x18\x06 \x01(\x0c\x12\x10\n\x08priority\x18\x07 \x01(\x11\x12\x17\n\x0f\x64\x65\x61\x64line_unix_s\x18\x08 \x01(\x01\x12(\n\x08transfer\x18\t \x01(\x0b\x32\x16.octavo.v1.TransferLeg\"S\n\x0bSubmitReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1f\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x10.octavo.v1.Error\"?\n\x05\x41\x62ort\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x11\n\tsequences\x18\x03 \x03(\r\"?\n\x05Pause\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x11\n\tis_paused\x18\x03 \x01(\x08\"[\n\x06\x41ttach\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12,\n\nnext_index\x18\x03 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"S\n\x0b\x41ttachReply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1f\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x10.octavo.v1.Error\"[\n\x06Resend\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12,\n\nfrom_index\x18\x03 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"0\n\rSequenceIndex\x12\x10\n\x08sequence\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\r\"\x1b\n\tHeartbeat\x12\x0e\n\x06number\x18\x01 \x01(\x04\"f\n\x14HeartbeatReplyStates\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12(\n\x06silent\x18\x02 \x03(\x0b\x32\x18.octavo.v1.SilentRequest\x12\x14\n\x0c\x65ngine_age_s\x18\x03 \x01(\x01\"\x86\x01\n\rSilentRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05state\x18\x03 \x01(\t\x12\x19\n\x11num_output_tokens\x18\x04 \x01(\r\x12&\n\x04sent\x18\x05 \x03(\x0b\x32\x18.octavo.v1.SequenceIndex\"\x0f\n\rStatusRequest\"\x89\x03\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x10\n\x08progress\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\x12\x10\n\x08is_ready\x18\x06 \x01(\x08\x12\x0f\n\x07is_live\x18\x07 \x01(\x08\x12\x14\n\x0c\x65ngine_age_s\x18\x08 \x01(\x01\x12\x13\n\x0bnum_running\x18\t \x01(\r\x12\x13\n\x0bnum_waiting\x18\n \x01(\r\x12\x12\n\nnum_blocks\x18\x0b \x01(\r\x12\x17\n\x0fnum_free_blocks\x18\x0c \x01(\r\x12\x14\n\x0cnum_sessions\x18\r \x01(\r\x12\x19\n\x11num_live_requests\x18\x0e \x01(\r\x12\'\n\x06record\x18\x0f \x01(\x0b\x32\x17.octavo.v1.WorkerRecord\x12\x1d\n\x15num_retained_requests\x18\x10 \x01(\r\x12\x17\n\x0fnum_preemptions\x18\x11 \x01(\x04\"\x0e\n\x0cProbeRequest\"H\n\nProbeReply\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07is_live\x18\x02 \x01(\x08\x12\x14\n\x0c\x65ngine_age_s\x18\x03 \x01(\x01\"\x13\n\x11WorkerInfoRequest2\xfc\x01\n\x06Worker\x12\x39\n\x07Session\x12\x13.octavo.v1.ToWorker\x1a\x15.octavo.v1.FromWorker(\x01\x30\x01\x12>\n\tGetStatus\x12\x18.octavo.v1.StatusRequest\x1a\x17.octavo.v1.WorkerStatus\x12\x37\n\x05Probe\x12\x17.octavo.v1.ProbeRequest\x1a\x15.octavo.v1.ProbeReply\x12>\n\x07GetInfo\x12\x1c.octavo.v1.WorkerInfoRequest\x1a\x15.octavo.v1.ServerInfob\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOWORKER']._serialized_start=62
-  _globals['_TOWORKER']._serialized_end=339
-  _globals['_FROMWORKER']._serialized_start=342
-  _globals['_FROMWORKER']._serialized_end=580
-  _globals['_HELLO']._serialized_start=582
-  _globals['_HELLO']._serialized_end=682
-  _globals['_HELLOREPLY']._serialized_start=685
-  _globals['_HELLOREPLY']._serialized_end=857
-  _globals['_PATHACK']._serialized_start=859
-  _globals['_PATHACK']._serialized_end=868
-  _globals['_SEQUENCEINPUT']._serialized_start=870
-  _globals['_SEQUENCEINPUT']._serialized_end=926
-  _globals['_SUBMIT']._serialized_start=929
-  _globals['_SUBMIT']._serialized_end=1150
-  _globals['_SUBMITREPLY']._serialized_start=1152
-  _globals['_SUBMITREPLY']._serialized_end=1235
-  _globals['_ABORT']._serialized_start=1237
-  _globals['_ABORT']._serialized_end=1300
-  _globals['_PAUSE']._serialized_start=1302
-  _globals['_PAUSE']._serialized_end=1365
-  _globals['_ATTACH']._serialized_start=1367
-  _globals['_ATTACH']._serialized_end=1458
-  _globals['_ATTACHREPLY']._serialized_start=1460
-  _globals['_ATTACHREPLY']._serialized_end=1543
-  _globals['_RESEND']._serialized_start=1545
-  _globals['_RESEND']._serialized_end=1636
-  _globals['_SEQUENCEINDEX']._serialized_start=1638
-  _globals['_SEQUENCEINDEX']._serialized_end=1686
-  _globals['_HEARTBEAT']._serialized_start=1688
-  _globals['_HEARTBEAT']._serialized_end=1715
-  _globals['_HEARTBEATREPLYSTATES']._serialized_start=1717
-  _globals['_HEARTBEATREPLYSTATES']._serialized_end=1819
-  _globals['_SILENTREQUEST']._serialized_start=1822
-  _globals['_SILENTREQUEST']._serialized_end=1956
-  _globals['_STATUSREQUEST']._serialized_start=1958
-  _globals['_STATUSREQUEST']._serialized_end=1973
-  _globals['_WORKERSTATUS']._serialized_start=1976
-  _globals['_WORKERSTATUS']._serialized_end=2369
-  _globals['_PROBEREQUEST']._serialized_start=2371
-  _globals['_PROBEREQUEST']._serialized_end=2385
-  _globals['_PROBEREPLY']._serialized_start=2387
-  _globals['_PROBEREPLY']._serialized_end=2459
-  _globals['_WORKERINFOREQUEST']._serialized_start=2461
-  _globals['_WORKERINFOREQUEST']._serialized_end=2480
-  _globals['_WORKER']._serialized_start=2483
-  _globals['_WORKER']._serialized_end=2735
+  _globals['_TOWORKER']._serialized_start=88
+  _globals['_TOWORKER']._serialized_end=365
+  _globals['_FROMWORKER']._serialized_start=368
+  _globals['_FROMWORKER']._serialized_end=606
+  _globals['_HELLO']._serialized_start=608
+  _globals['_HELLO']._serialized_end=708
+  _globals['_HELLOREPLY']._serialized_start=711
+  _globals['_HELLOREPLY']._serialized_end=883
+  _globals['_PATHACK']._serialized_start=885
+  _globals['_PATHACK']._serialized_end=894
+  _globals['_SEQUENCEINPUT']._serialized_start=896
+  _globals['_SEQUENCEINPUT']._serialized_end=952
+  _globals['_SUBMIT']._serialized_start=955
+  _globals['_SUBMIT']._serialized_end=1218
+  _globals['_SUBMITREPLY']._serialized_start=1220
+  _globals['_SUBMITREPLY']._serialized_end=1303
+  _globals['_ABORT']._serialized_start=1305
+  _globals['_ABORT']._serialized_end=1368
+  _globals['_PAUSE']._serialized_start=1370
+  _globals['_PAUSE']._serialized_end=1433
+  _globals['_ATTACH']._serialized_start=1435
+  _globals['_ATTACH']._serialized_end=1526
+  _globals['_ATTACHREPLY']._serialized_start=1528
+  _globals['_ATTACHREPLY']._serialized_end=1611
+  _globals['_RESEND']._serialized_start=1613
+  _globals['_RESEND']._serialized_end=1704
+  _globals['_SEQUENCEINDEX']._serialized_start=1706
+  _globals['_SEQUENCEINDEX']._serialized_end=1754
+  _globals['_HEARTBEAT']._serialized_start=1756
+  _globals['_HEARTBEAT']._serialized_end=1783
+  _globals['_HEARTBEATREPLYSTATES']._serialized_start=1785
+  _globals['_HEARTBEATREPLYSTATES']._serialized_end=1887
+  _globals['_SILENTREQUEST']._serialized_start=1890
+  _globals['_SILENTREQUEST']._serialized_end=2024
+  _globals['_STATUSREQUEST']._serialized_start=2026
+  _globals['_STATUSREQUEST']._serialized_end=2041
+  _globals['_WORKERSTATUS']._serialized_start=2044
+  _globals['_WORKERSTATUS']._serialized_end=2437
+  _globals['_PROBEREQUEST']._serialized_start=2439
+  _globals['_PROBEREQUEST']._serialized_end=2453
+  _globals['_PROBEREPLY']._serialized_start=2455
+  _globals['_PROBEREPLY']._serialized_end=2527
+  _globals['_WORKERINFOREQUEST']._serialized_start=2529
+  _globals['_WORKERINFOREQUEST']._serialized_end=2548
+  _globals['_WORKER']._serialized_start=2551
+  _globals['_WORKER']._serialized_end=2803
 # @@protoc_insertion_point(module_scope)

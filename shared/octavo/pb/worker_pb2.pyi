@@ -1,4 +1,5 @@
 from octavo.pb import common_pb2 as _common_pb2
+from octavo.pb import transfer_pb2 as _transfer_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -84,7 +85,7 @@ class SequenceInput(_message.Message):
     def __init__(self, index: _Optional[int] = ..., output_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "attempt", "prompt_token_ids", "params", "sequences", "namespace", "priority", "deadline_unix_s")
+    __slots__ = ("request_id", "attempt", "prompt_token_ids", "params", "sequences", "namespace", "priority", "deadline_unix_s", "transfer")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +94,7 @@ class Submit(_message.Message):
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -101,7 +103,8 @@ class Submit(_message.Message):
     namespace: bytes
     priority: int
     deadline_unix_s: float
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., params: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[SequenceInput, _Mapping]]] = ..., namespace: _Optional[bytes] = ..., priority: _Optional[int] = ..., deadline_unix_s: _Optional[float] = ...) -> None: ...
+    transfer: _transfer_pb2.TransferLeg
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., params: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[SequenceInput, _Mapping]]] = ..., namespace: _Optional[bytes] = ..., priority: _Optional[int] = ..., deadline_unix_s: _Optional[float] = ..., transfer: _Optional[_Union[_transfer_pb2.TransferLeg, _Mapping]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("request_id", "attempt", "error")

@@ -1,4 +1,4 @@
-"""Nouns ↔ protobuf: with `convert_public`, the only module that touches generated messages."""
+"""Nouns ↔ protobuf: with `convert_public` and `convert_transfer`, the only module that touches generated messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from octavo.kv.record import WorkerRecord
 from octavo.pb import common_pb2, registry_pb2, router_pb2, worker_pb2
 from octavo.request import Request, SequenceInput
 from octavo.rpc import placement, session
+from octavo.rpc.convert_transfer import leg_from_pb, leg_to_pb, offer_from_pb, offer_to_pb
 from octavo.sampling_params import SamplingParams
 
 _PARAMS_TUPLES = ("stop", "stop_token_ids")
@@ -21,7 +22,7 @@ _PARAMS_PLAIN = tuple(
 _RECORD_PLAIN = tuple(
     f.name
     for f in msgspec.structs.fields(WorkerRecord)
-    if f.name not in ("served_names", "layout", "algorithms", "tasks")
+    if f.name not in ("served_names", "layout", "algorithms", "tasks", "transfer")
 )
 
 
@@ -88,6 +89,7 @@ def record_to_pb(record: WorkerRecord) -> common_pb2.WorkerRecord:
             dtype=layout.dtype,
             groups=groups,
         ),
+        transfer=None if record.transfer is None else offer_to_pb(record.transfer),
         **{name: getattr(record, name) for name in _RECORD_PLAIN},
     )
 
@@ -100,6 +102,7 @@ def record_from_pb(pb: common_pb2.WorkerRecord) -> WorkerRecord:
         algorithms=tuple(pb.algorithms),
         tasks=tuple(pb.tasks),
         layout=layout,
+        transfer=offer_from_pb(pb.transfer) if pb.HasField("transfer") else None,
         **{name: getattr(pb, name) for name in _RECORD_PLAIN},
     )
 
@@ -127,6 +130,7 @@ def request_to_pb(request: Request) -> worker_pb2.Submit:
         namespace=request.namespace,
         priority=request.priority,
         deadline_unix_s=request.deadline_unix_s,
+        transfer=None if request.transfer is None else leg_to_pb(request.transfer, record_to_pb),
     )
 
 
@@ -140,6 +144,7 @@ def request_from_pb(pb: worker_pb2.Submit) -> Request:
         pb.namespace,
         pb.priority,
         pb.deadline_unix_s,
+        leg_from_pb(pb.transfer, record_from_pb) if pb.HasField("transfer") else None,
     )
 
 

@@ -10,28 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from octavo.kv.layout import KVLayout
+from octavo.kv.offer import TRANSFER_MIN_VERSION, TRANSFER_VERSION, Shard
 from octavo.wire.message import Codec
-
-TRANSFER_VERSION = 1
-TRANSFER_MIN_VERSION = 1
 
 OUTCOME_READY = "ready"
 OUTCOME_ACKED = "acked"
 OUTCOME_FAILED = "failed"
-
-
-class Shard(msgspec.Struct, frozen=True, array_like=True):
-    """What one rank's pool holds of every group: layers and KV heads, numbered over the whole model.
-
-    Layers count from 0 within the group.  `num_blocks` is the size of that rank's pool.
-    """
-
-    rank: int
-    first_layer: int
-    num_layers: int
-    first_head: int
-    num_heads: int
-    num_blocks: int
 
 
 class Terms(msgspec.Struct, frozen=True, array_like=True):

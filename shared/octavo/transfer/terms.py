@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from octavo.kv.offer import TransferOffer
+from octavo.kv.record import WorkerRecord
 from octavo.transfer.message import Terms
+
+
+def terms_of(record: WorkerRecord, offer: TransferOffer) -> Terms:
+    """The terms of a worker.  The layout of a record is one rank's, that of terms the whole model's."""
+    num_kv_heads = max(shard.first_head + shard.num_heads for shard in offer.shards)
+    return Terms(
+        record.worker_id,
+        record.incarnation,
+        record.content_id,
+        msgspec.structs.replace(record.layout, num_kv_heads=num_kv_heads),
+        offer.shards,
+        record.algorithms,
+        offer.protocol_min,
+        offer.protocol_max,
+        offer.connectors,
+        offer.nonce,
+    )
 
 
 def incompatibilities(mine: Terms, theirs: Terms) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from octavo.errors import ErrorDetail
 from octavo.kv.layout import GroupSpec, KVLayout
+from octavo.kv.offer import Shard, TransferOffer
 from octavo.kv.record import WorkerRecord
-from octavo.request import Request, SequenceInput
+from octavo.request import Request, SequenceInput, TransferLeg, TransferPeer
 from octavo.rpc import convert, placement, session
 from octavo.sampling_params import SamplingParams
 
@@ -31,6 +33,9 @@ RECORD = WorkerRecord(
     grpc_address="127.0.0.1:1",
     load_address="tcp://127.0.0.1:2",
     is_deterministic=True,
+    transfer=TransferOffer(
+        (Shard(0, 0, 2, 0, 1, 7), Shard(1, 0, 2, 1, 1, 7)), {"control": "tcp://x", "shm": "y"}, b"n", can_produce=False
+    ),
 )
 PARAMS = SamplingParams(
     n=2,
@@ -46,11 +51,13 @@ PARAMS = SamplingParams(
 REQUEST = Request(
     "r1", 3, [1, 2, 3], PARAMS, [SequenceInput(0, [9]), SequenceInput(1)], b"\x00ns", -2, deadline_unix_s=12.5
 )
+LEG = TransferLeg("t1", "consume", [TransferPeer(RECORD), TransferPeer(RECORD, is_request=False)])
 ERROR = ErrorDetail("busy", "queue is full", "n", 1.5)
 
 TO_WORKER = [
     session.Hello("g", "i", 1, 2),
     session.Submit(REQUEST),
+    session.Submit(msgspec.structs.replace(REQUEST, transfer=LEG)),
     session.Abort("r", 1),
     session.Abort("r", 1, (0, 2)),
     session.Pause("r", 1, True),
