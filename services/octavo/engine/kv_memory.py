@@ -7,6 +7,7 @@ import torch
 
 from octavo.config.engine import CacheConfig
 from octavo.errors import InvalidInput, Problem, show
+from octavo.kernels.cpu import memory
 from octavo.kv.layout import BLOCK_SIZES, KVLayout
 
 CPU_POOL_LIMIT = 4 << 30
@@ -58,4 +59,5 @@ def count_blocks(
 def allocate_pool(layout: KVLayout, num_blocks: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The pool `[num_blocks, layers_of_group, 2, num_kv_heads, block_size, head_dim]`, zeros; on CPU pages are
     taken from the system when they are first written."""
-    return torch.zeros((num_blocks, *layout.block_shape), dtype=dtype, device=device)
+    shape = (num_blocks, *layout.block_shape)
+    return memory.zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)

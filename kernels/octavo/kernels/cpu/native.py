@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import torch
 
+from octavo.kernels.cpu import memory
 from octavo.kernels.cpu.build import BuildError, compiled_library, detect_isa, source_digest
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ def pack(weight: torch.Tensor) -> PackedWeight:
     assert found is not None
     weight = weight.contiguous()
     n, k = weight.shape
-    data = torch.empty(found.octavo_packed_size(n, k), dtype=weight.dtype)
+    data = memory.take(found.octavo_packed_size(n, k), weight.dtype)
     found.octavo_pack(weight.data_ptr(), data.data_ptr(), n, k, weight.dtype == torch.bfloat16)
     return PackedWeight(data, n, k)
 

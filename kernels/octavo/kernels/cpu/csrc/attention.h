@@ -1,9 +1,9 @@
 // Paged attention over chunks of keys that are anchored at absolute positions.
 //
-// A row meets its chunks in ascending order.  Within a chunk it computes its scores, their highest, the exponentials, and
-// sums over keys in ascending order; the chunk's result is finished before it is merged.  Nothing that a row computes
-// depends on the rows beside it: tiles of rows share the reading of keys and values, and a key that one of them does not
-// see has the weight 0 there.
+// A row meets its chunks in ascending order.  Within a chunk it computes its scores, their highest, the exponentials,
+// and sums over keys in ascending order; the chunk's result is finished before it is merged.  Nothing that a row
+// computes depends on the rows beside it: tiles of rows share the reading of keys and values, and a key that one of
+// them does not see has the weight 0 there.
 #pragma once
 #include <limits>
 
@@ -13,9 +13,12 @@
 namespace octavo {
 
 constexpr int CHUNK = 256;
-constexpr int ROWS = 6;           // query rows of a tile
-constexpr int TASK_TOKENS = 32;   // query tokens of a task
-constexpr int DIMS = 4;           // vectors of the output that a pass over the values adds up
+constexpr int MIN_BLOCK = 16;
+constexpr int ROWS = 6;          // query rows of a tile
+constexpr int KEYS = 4;          // keys whose scores are computed together
+constexpr int AHEAD = 32;        // keys between the one computed and the one fetched from memory
+constexpr int TASK_TOKENS = 32;  // query tokens of a task
+constexpr int DIMS = 4;          // vectors of the output that a pass over the values adds up
 
 struct Attention {
   const float *q, *k, *v;  // [num_rows] heads of head_dim, row strides ldq, ldk, ldv
@@ -54,26 +57,41 @@ struct Scratch {
   std::vector<State> state;
 };
 
+// Where a chunk's keys, or values, are: block by block.
+template <class T>
+struct Pages {
+  const T* page[CHUNK / MIN_BLOCK];
+  int shift, mask, head_dim;
+  const T* row(int key) const { return page[key >> shift] + (key & mask) * head_dim; }
+};
+
+// Scores of KEYS keys.  They are always computed together; where fewer are wanted, `key` repeats some.
 template <int N, class T>
-void score_key(const float* const* q, const T* key, int head_dim, float* out) {
-  vf total[N];
-  for (int r = 0; r < N; r++) total[r] = zero();
+void score_keys(const float* q, const T* const* key, int head_dim, float* out) {
+  vf total[N][KEYS];
+  for (int r = 0; r < N; r++)
+    for (int j = 0; j < KEYS; j++) total[r][j] = zero();
   for (int i = 0; i < head_dim; i += W) {
-    vf of_key = load(key + i);
+    vf of_key[KEYS];
+    for (int j = 0; j < KEYS; j++) of_key[j] = load(key[j] + i);
 #pragma GCC unroll 8
-    for (int r = 0; r < N; r++) total[r] = fma(load(q[r] + i), of_key, total[r]);
+    for (int r = 0; r < N; r++) {
+      vf of_row = load(q + r * head_dim + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < KEYS; j++) total[r][j] = fma(of_row, of_key[j], total[r][j]);
+    }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < N; r++) out[r * CHUNK] = sum(total[r]);
+  for (int r = 0; r < N; r++) store_sums(total[r][0], total[r][1], total[r][2], total[r][3], out + r * CHUNK);
 }
 
 template <int N, int D, class T>
-void add_values(const Attention& a, const T* const* pages, int first, int end, const float* weights, int dim, float* part) {
+void add_values(const Pages<T>& values, int first, int end, const float* weights, int dim, float* part) {
   vf total[N][D];
   for (int r = 0; r < N; r++)
     for (int v = 0; v < D; v++) total[r][v] = zero();
   for (int key = first; key < end; key++) {
-    const T* value = pages[key / a.block_size] + (key % a.block_size) * a.head_dim + dim;
+    const T* value = values.row(key) + dim;
     vf of_value[D];
     for (int v = 0; v < D; v++) of_value[v] = load(value + v * W);
 #pragma GCC unroll 8
@@ -84,28 +102,34 @@ void add_values(const Attention& a, const T* const* pages, int first, int end, c
     }
   }
   for (int r = 0; r < N; r++)
-    for (int v = 0; v < D; v++) store(part + r * a.head_dim + dim + v * W, total[r][v]);
+    for (int v = 0; v < D; v++) store(part + r * values.head_dim + dim + v * W, total[r][v]);
 }
 
 // One chunk for N rows of one KV head.  `position` is of each row; `state` and `done` are of the chunks before.
 template <int N, class T>
 void attend_chunk(
-    const Attention& a, const T* const* keys, const T* const* values, int base, const float* q, const int* positions,
-    Scratch& s, State* state, float* done) {
+    const Attention& a, const Pages<T>& keys, const Pages<T>& values, int base, const float* q, const int* positions,
+    bool is_cold, Scratch& s, State* state, float* done) {
   int first = CHUNK, end = 0;
   int lows[N], highs[N];
-  const float* rows[N];
   for (int r = 0; r < N; r++) {
-    int low = a.window ? positions[r] - a.window + 1 - base : 0;
-    lows[r] = std::max(0, low);
+    lows[r] = a.window ? std::max(0, positions[r] - a.window + 1 - base) : 0;
     highs[r] = std::min(CHUNK, positions[r] + 1 - base);
-    rows[r] = q + r * a.head_dim;
     if (lows[r] < highs[r]) first = std::min(first, lows[r]), end = std::max(end, highs[r]);
   }
   if (first >= end) return;
   float* scores = s.scores.data();
-  for (int key = first; key < end; key++)
-    score_key<N, T>(rows, keys[key / a.block_size] + (key % a.block_size) * a.head_dim, a.head_dim, scores + key);
+  for (int key = first / KEYS * KEYS; key < end; key += KEYS) {
+    const T* rows[KEYS];
+    for (int j = 0; j < KEYS; j++) rows[j] = keys.row(std::max(first, std::min(end - 1, key + j)));
+    if (is_cold)
+      for (int j = 0; j < KEYS; j++)
+        for (int i = 0; i < a.head_dim; i += 64 / int(sizeof(T))) {
+          prefetch(keys.row(std::min(end - 1, key + j + AHEAD)) + i);
+          prefetch(values.row(std::min(end - 1, key + j)) + i);
+        }
+    score_keys<N, T>(q, rows, a.head_dim, scores + key);
+  }
   float high[N], total[N];
   for (int r = 0; r < N; r++) {
     float* line = scores + r * CHUNK;
@@ -126,8 +150,8 @@ void attend_chunk(
   }
   float* part = s.part.data();
   int dim = 0;
-  for (; dim + DIMS * W <= a.head_dim; dim += DIMS * W) add_values<N, DIMS, T>(a, values, first, end, scores, dim, part);
-  for (; dim < a.head_dim; dim += W) add_values<N, 1, T>(a, values, first, end, scores, dim, part);
+  for (; dim + DIMS * W <= a.head_dim; dim += DIMS * W) add_values<N, DIMS, T>(values, first, end, scores, dim, part);
+  for (; dim < a.head_dim; dim += W) add_values<N, 1, T>(values, first, end, scores, dim, part);
   for (int r = 0; r < N; r++) {
     if (lows[r] >= highs[r]) continue;
     float *to = done + r * a.head_dim, *from = part + r * a.head_dim;
@@ -146,12 +170,13 @@ void attend_chunk(
 
 template <class T, int N = ROWS>
 void attend_rows(
-    int num_rows, const Attention& a, const T* const* keys, const T* const* values, int base, const float* q,
-    const int* positions, Scratch& s, State* state, float* done) {
+    int num_rows, const Attention& a, const Pages<T>& keys, const Pages<T>& values, int base, const float* q,
+    const int* positions, bool is_cold, Scratch& s, State* state, float* done) {
   if constexpr (N > 1) {
-    if (num_rows < N) return attend_rows<T, N - 1>(num_rows, a, keys, values, base, q, positions, s, state, done);
+    if (num_rows < N)
+      return attend_rows<T, N - 1>(num_rows, a, keys, values, base, q, positions, is_cold, s, state, done);
   }
-  attend_chunk<N, T>(a, keys, values, base, q, positions, s, state, done);
+  attend_chunk<N, T>(a, keys, values, base, q, positions, is_cold, s, state, done);
 }
 
 // Tokens [first, first + num) of sequence `seq`, for one KV head.
@@ -175,16 +200,18 @@ void attend_tokens(const Attention& a, int seq, int head, int first, int num, Sc
   int chunk = a.window ? std::max(0, start - a.window + 1) / CHUNK : 0;
   size_t page = size_t(a.block_size) * dim;
   const int64_t* table = a.tables + seq * a.table_width;
-  const T *keys[CHUNK], *values[CHUNK];
+  Pages<T> keys, values;
+  keys.shift = __builtin_ctz(a.block_size), keys.mask = a.block_size - 1, keys.head_dim = dim;
+  values = keys;
   for (; chunk * CHUNK <= last; chunk++) {
     int base = chunk * CHUNK;
     for (int b = 0; b * a.block_size < CHUNK && base + b * a.block_size <= last; b++) {
-      keys[b] = static_cast<const T*>(a.kv) + table[base / a.block_size + b] * a.block_stride + head * page;
-      values[b] = keys[b] + a.num_kv_heads * page;
+      keys.page[b] = static_cast<const T*>(a.kv) + table[base / a.block_size + b] * a.block_stride + head * page;
+      values.page[b] = keys.page[b] + a.num_kv_heads * page;
     }
     for (int r = 0; r < num_rows; r += ROWS)
       attend_rows<T>(
-          std::min(ROWS, num_rows - r), a, keys, values, base, s.q.data() + size_t(r) * dim, positions.data() + r, s,
+          std::min(ROWS, num_rows - r), a, keys, values, base, s.q.data() + size_t(r) * dim, positions.data() + r, r == 0, s,
           s.state.data() + r, s.done.data() + size_t(r) * dim);
   }
   for (int r = 0; r < num_rows; r++) {

@@ -1,9 +1,9 @@
 // Matrix products of few or many rows with a packed weight.
 //
-// A weight [n][k] is packed in panels of PANEL outputs, the last one filled up with zeros: bfloat16 as [k / 2][PANEL][2],
-// so that one load and one shift or mask give the floats of an even or odd k; float32 as [k][PANEL].  Every output is one
-// accumulator to which products are added in ascending order of k, whatever the number of rows: tiles of rows change what
-// is computed together, never a sum.
+// A weight [n][k] is packed in panels of PANEL outputs, the last one filled up with zeros: bfloat16 as
+// [k / 2][PANEL][2], so that one load and one shift or mask give the floats of an even or odd k; float32 as [k][PANEL].
+// Every output is one accumulator to which products are added in ascending order of k, whatever the number of rows:
+// tiles of rows change what is computed together, never a sum.
 #pragma once
 #include "pool.h"
 #include "simd.h"
@@ -13,6 +13,8 @@ namespace octavo {
 constexpr int PANEL = 32;
 constexpr int LANES = PANEL / W;
 constexpr int BLOCK_TILES = 8;  // row tiles of one task: their inputs stay in the second-level cache
+
+constexpr int FETCH_AHEAD = 4096;  // bytes of the weight between what is read and what is fetched from memory
 
 enum Activation { NONE = 0, SILU_MUL = 1 };
 
@@ -43,6 +45,8 @@ void tile(const float* x, const T* weight, int k, float* out) {
     for (int v = 0; v < LANES; v++) total[r][v] = zero();
   for (int i = 0; i < k; i += 2, x += 2 * ROWS, weight += 2 * PANEL) {
     vf even[LANES], odd[LANES];
+    for (int line = 0; line < int(2 * PANEL * sizeof(T)); line += 64)
+      prefetch(reinterpret_cast<const char*>(weight) + FETCH_AHEAD + line);
     for (int v = 0; v < LANES; v++) pair(weight, v, even[v], odd[v]);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)

@@ -11,8 +11,8 @@ inline int rows_of_task(int num_rows, int width) {
   return std::max(1, std::min(num_rows, TASK_FLOATS / std::max(1, width)));
 }
 
-// out = y / sqrt(mean(y²) + eps) · weight of y = x, or, with a residual [num_rows][n], of y = residual + x, which becomes
-// the residual.  n is a multiple of W.
+// out = y / sqrt(mean(y²) + eps) · weight of y = x, or, with a residual [num_rows][n], of y = residual + x, which
+// becomes the residual.  n is a multiple of W.
 inline void rms_norm(
     Pool& pool, const float* x, float* residual, const float* weight, float* out, int num_rows, int n, long ldx,
     float eps) {
@@ -34,8 +34,8 @@ inline void rms_norm(
   });
 }
 
-// Rotates x [num_rows][num_heads][head_dim] (row stride ldx) in place by cos, sin [num_rows][head_dim], whose halves are
-// equal: dimension i turns with i + head_dim / 2, a multiple of W.
+// Rotates x [num_rows][num_heads][head_dim] (row stride ldx) in place by cos, sin [num_rows][head_dim], whose halves
+// are equal: dimension i turns with i + head_dim / 2, a multiple of W.
 inline void rope(
     Pool& pool, float* x, const float* cosines, const float* sines, int num_rows, int num_heads, int head_dim,
     long ldx) {

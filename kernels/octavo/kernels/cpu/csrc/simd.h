@@ -1,7 +1,7 @@
 // A vector of floats, as wide as the instruction set has: AVX-512, AVX2 with FMA, or portable.
 //
-// Lanes never mix except in `sum` and `max_lane`, whose order is fixed.  Compile with -ffp-contract=off: what is fused is
-// written as `fma`.
+// Lanes never mix except in `sum`, `store_sums` and `max_lane`, whose order is fixed.  Compile with -ffp-contract=off:
+// what is fused is written as `fma`.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -29,6 +29,18 @@ inline void from_float(float x, bf16* out) {
   std::memcpy(&bits, &x, 4);
   *out = x != x ? 0x7fc0 : bf16((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+
+#if defined(__AVX2__)
+// The sums of the lanes of four vectors.
+inline void store_sums8(__m256 a, __m256 b, __m256 c, __m256 d, float* out) {
+  __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+  __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+  __m256d x = _mm256_castps_pd(ab), y = _mm256_castps_pd(cd);
+  __m256 all = _mm256_add_ps(
+      _mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+#endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 constexpr int W = 16;
@@ -73,6 +85,9 @@ inline float sum8(__m256 x) {
 }
 inline float sum(vf x) { return sum8(halves(x)); }
 inline float max_lane(vf x) { return _mm512_reduce_max_ps(x); }
+inline void store_sums(vf a, vf b, vf c, vf d, float* out) {
+  store_sums8(halves(a), halves(b), halves(c), halves(d), out);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 constexpr int W = 8;
@@ -114,6 +129,7 @@ inline float max_lane(vf x) {
   y = _mm_max_ps(y, _mm_movehl_ps(y, y));
   return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
+inline void store_sums(vf a, vf b, vf c, vf d, float* out) { store_sums8(a, b, c, d, out); }
 
 #else
 constexpr int W = 8;
@@ -158,7 +174,12 @@ inline float max_lane(vf x) {
   for (int i = 1; i < W; i++) out = x.at[i] > out ? x.at[i] : out;
   return out;
 }
+inline void store_sums(vf a, vf b, vf c, vf d, float* out) {
+  out[0] = sum(a), out[1] = sum(b), out[2] = sum(c), out[3] = sum(d);
+}
 #endif
+
+inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 // e^x within 2 units in the last place; 0 below -87, NaN for NaN.
 inline vf exp(vf x) {
