@@ -19,7 +19,7 @@ from typing import Any
 
 import gpu_workload as workload
 from gpu_shape import SHAPES, write_shape
-from harness import timed, write_json
+from harness import report, timed
 from rich.console import Console
 from rich.table import Table
 from systems import Served
@@ -197,7 +197,7 @@ def main() -> None:
         if "http" in wanted and not args.no_http:
             bench.http()
         show(args.shape, bench.figures)
-        write_json(args.json, shape=args.shape, figures=bench.figures)
+        report(args.json, shape=args.shape, figures=bench.figures)
 
 
 if __name__ == "__main__":

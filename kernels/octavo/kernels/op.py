@@ -24,6 +24,7 @@ Weight: TypeAlias = torch.Tensor | native.PackedWeight
 
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
+MAX_FUSED_ROWS = 16
 _BLAS_ROWS = 16
 _PACK_ROWS = 16
 _TAIL = 64
@@ -54,6 +55,39 @@ def linear(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None = None) ->
         return _onednn(x, weight, bias)
     missing = -num_rows % _BLAS_ROWS
     return F.linear(F.pad(x, (0, 0, 0, missing)), weight, bias)[:num_rows]
+
+
+def is_few(x: torch.Tensor) -> bool:
+    """Whether products of these rows [num_rows, n] gain from `fused_linear`: few rows, on a GPU."""
+    return runs_triton(x) and x.shape[0] <= MAX_FUSED_ROWS
+
+
+def fused_linear(
+    x: torch.Tensor,
+    weight: Weight,
+    bias: torch.Tensor | None = None,
+    *,
+    norm: torch.Tensor | None = None,
+    eps: float = 0.0,
+    residual: torch.Tensor | None = None,
+    is_gated: bool = False,
+) -> torch.Tensor:
+    """`linear` of few rows with what is around it: [num_rows, out], in x's dtype.
+
+    With `norm` [in], x is normed first, as by `rms_norm`; with `is_gated` the weight's first half are gates, and the
+    result is silu(gate) · up; `residual` [num_rows, out] is added.
+    """
+    if runs_triton(x) and isinstance(weight, torch.Tensor):
+        from octavo.kernels.triton import skinny
+
+        if skinny.can_run(x, weight, bias, has_norm=norm is not None, is_gated=is_gated):
+            return skinny.fused_linear(x, weight, bias, norm=norm, eps=eps, residual=residual, is_gated=is_gated)
+    if norm is not None:
+        x = add_rms_norm(x, None, norm, eps)[0]
+    out = linear(x, weight, bias)
+    if is_gated:
+        out = silu_mul(out)
+    return out if residual is None else residual + out
 
 
 def linear_float32(x: torch.Tensor, weight: Weight) -> torch.Tensor:

@@ -12,7 +12,7 @@ from gpu_kit import DEVICE, DTYPES, TOLERANCE, relative_error
 from octavo.engine.sampling.sampler import sample
 from octavo.engine.sampling.state import SamplerState
 from octavo.kernels.reference import op as reference
-from octavo.kernels.triton import layer
+from octavo.kernels.triton import layer, skinny
 from octavo.kernels.triton.sample import SampleWorkspace, sample_rows
 from octavo.kernels.triton.slot import apply_updates, gather_inputs
 from octavo.sampling_params import SamplingParams
@@ -35,6 +35,49 @@ def test_residual_and_norm(width: int, dtype: torch.dtype) -> None:
 def test_silu_times_up(dtype: torch.dtype) -> None:
     gate_up = torch.randn(3, 2 * 1100, device=DEVICE).to(dtype) * 3
     assert relative_error(layer.silu_mul(gate_up), reference.silu_mul(gate_up.float())) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 16])
+def test_products_of_few_rows_with_what_is_around_them(num_rows: int, dtype: torch.dtype) -> None:
+    width, num_outputs = 512, 40
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=DEVICE).to(dtype) * 0.5
+
+    x, weight, bias, residual = draw(num_rows, width), draw(2 * num_outputs, width), draw(num_outputs), None
+    norm = torch.rand(width, device=DEVICE).to(dtype) + 0.5
+    for has_norm, is_gated, has_bias, has_residual in [
+        (False, False, False, True),
+        (False, False, True, False),
+        (True, False, True, False),
+        (True, True, False, False),
+    ]:
+        w = weight if is_gated else weight[:num_outputs]
+        residual = draw(num_rows, num_outputs) if has_residual else None
+        if not skinny.can_run(x, w, bias if has_bias else None, has_norm=has_norm, is_gated=is_gated):
+            assert num_rows > 2
+            assert has_norm
+            continue
+        got = skinny.fused_linear(
+            x,
+            w,
+            bias if has_bias else None,
+            norm=norm if has_norm else None,
+            eps=1e-6,
+            residual=residual,
+            is_gated=is_gated,
+        )
+        want = x.double()
+        if has_norm:
+            want = want * (want.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * norm.double()
+        want = want @ w.double().T
+        if is_gated:
+            want = torch.nn.functional.silu(want[:, :num_outputs]) * want[:, num_outputs:]
+        for part in (bias if has_bias else None, residual):
+            if part is not None:
+                want = want + part.double()
+        assert relative_error(got, want) < TOLERANCE[dtype]
 
 
 def test_updates_go_where_they_should() -> None:

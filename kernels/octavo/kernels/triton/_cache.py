@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -83,7 +84,11 @@ def rotary_kernel(
     DIMS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ):
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + row).to(tl.int64)
     heads = qkv + row * stride_qkv

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 ITEM_FIELDS = tl.constexpr(8)
 
@@ -40,7 +41,11 @@ def decode_kernel(
     BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ):
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     num_units = tl.load(items) * NUM_KV_HEADS
     offs_r = tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK_N)

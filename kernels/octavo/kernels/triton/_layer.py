@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -17,7 +18,11 @@ def add_rms_norm_kernel(
     WIDTH: tl.constexpr,
     PAD: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ):
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, PAD)
     is_in = at < WIDTH
@@ -38,7 +43,11 @@ def silu_mul_kernel(
     out,  # [num_rows, WIDTH], contiguous
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ):
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_in = at < WIDTH

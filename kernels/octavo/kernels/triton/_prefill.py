@@ -1,22 +1,24 @@
 """Prefill attention: tiles of query tokens of one sequence, through the block table.
 
 A tile's rows are its tokens times the query heads that share a KV head.  Keys before the tile's first token need no
-mask; the diagonal follows.
+mask, and are fetched by the tensor copy engine where that can be; the diagonal follows.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 TILE_FIELDS = tl.constexpr(4)
 
 
 @triton.jit
 def _attend(
-    state_peak, state_total, state_acc, rows, kv, table, head, start, end, last, positions, scale_log2,
+    state_peak, state_total, state_acc, rows, kv, pages, table, head, start, end, last, positions, scale_log2,
     stride_block, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, HAS_MASK: tl.constexpr, PAGE_ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys [start, end) into the running softmax of `rows`; a key below `last` may be read."""
     offs_n = tl.arange(0, BLOCK_N)
@@ -35,24 +37,28 @@ def _attend(
                 blocks = tl.load(table + keys // BLOCK_SIZE).to(tl.int64)
             place = blocks * stride_block + (head * BLOCK_SIZE + keys % BLOCK_SIZE) * HEAD_DIM
             k_ptrs = kv + place[:, None] + offs_d[None, :]
-        if HAS_MASK or DIMS > HEAD_DIM:
+        if PAGE_ROWS > 0 and not HAS_MASK:
+            first = tl.load(table + at // BLOCK_SIZE) * PAGE_ROWS + head * BLOCK_SIZE + at % BLOCK_SIZE
+            k = pages.load([first, 0])
+            v = pages.load([first + NUM_KV_HEADS * BLOCK_SIZE, 0])
+        elif HAS_MASK or DIMS > HEAD_DIM:
             is_value = (keys < last)[:, None] & (offs_d < HEAD_DIM)[None, :]
             k = tl.load(k_ptrs, mask=is_value, other=0.0)
             v = tl.load(k_ptrs + half, mask=is_value, other=0.0)
         else:
             k = tl.load(k_ptrs)
             v = tl.load(k_ptrs + half)
-        scores = tl.dot(rows, tl.trans(k).to(rows.dtype), input_precision=PRECISION) * scale_log2
+        scores = tl.dot(rows, tl.trans(k).to(rows.dtype), input_precision=PRECISION)
         if HAS_MASK:
             is_seen = keys[None, :] <= positions[:, None]
             if WINDOW > 0:
                 is_seen = is_seen & (keys[None, :] > positions[:, None] - WINDOW)
             scores = tl.where(is_seen, scores, float("-inf"))
-        new_peak = tl.maximum(state_peak, tl.max(scores, 1))
+        new_peak = tl.maximum(state_peak, tl.max(scores, 1) * scale_log2)
         shift = new_peak
         if WINDOW > 0:
             shift = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-        weights = tl.exp2(scores - shift[:, None])
+        weights = tl.exp2(scores * scale_log2 - shift[:, None])
         shrink = tl.exp2(state_peak - shift)
         state_total = state_total * shrink + tl.sum(weights, 1)
         state_acc = state_acc * shrink[:, None]
@@ -65,6 +71,7 @@ def _attend(
 def prefill_kernel(
     q,  # [num_rows, >= num_heads * HEAD_DIM], row stride stride_q
     kv,  # a layer's view [num_blocks, 2, NUM_KV_HEADS, BLOCK_SIZE, HEAD_DIM], block stride stride_block
+    pages,  # with PAGE_ROWS: the view as a tensor descriptor of rows [HEAD_DIM], PAGE_ROWS of them from block to block
     out,  # [num_rows, num_heads * HEAD_DIM]
     tiles,  # int32 [num_tiles, 4]: first row, number of tokens, position of the first, table row
     tables,  # int32 [num_table_rows, stride_table]
@@ -81,8 +88,13 @@ def prefill_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     WINDOW: tl.constexpr,
+    PAGE_ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
+    IS_CHAINED: tl.constexpr,
 ):
+    if IS_CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     head = tl.program_id(0)
     record = tiles + tl.program_id(1) * TILE_FIELDS
     row = tl.load(record).to(tl.int64)
@@ -108,12 +120,12 @@ def prefill_kernel(
     else:
         middle = (position + 1) // BLOCK_N * BLOCK_N
         peak, total, acc = _attend(
-            peak, total, acc, rows, kv, table, head, start, middle, last, positions, scale_log2, stride_block,
-            NUM_KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, BLOCK_N, WINDOW, False, PRECISION,
+            peak, total, acc, rows, kv, pages, table, head, start, middle, last, positions, scale_log2, stride_block,
+            NUM_KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, BLOCK_N, WINDOW, False, PAGE_ROWS, PRECISION,
         )  # fmt: skip
     peak, total, acc = _attend(
-        peak, total, acc, rows, kv, table, head, middle, last, last, positions, scale_log2, stride_block,
-        NUM_KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, BLOCK_N, WINDOW, True, PRECISION,
+        peak, total, acc, rows, kv, pages, table, head, middle, last, last, positions, scale_log2, stride_block,
+        NUM_KV_HEADS, HEAD_DIM, DIMS, BLOCK_SIZE, BLOCK_N, WINDOW, True, PAGE_ROWS, PRECISION,
     )  # fmt: skip
     out_ptrs = out + (row + token)[:, None] * stride_out + cell[:, None] + offs_d[None, :]
     tl.store(out_ptrs, (acc / total[:, None]).to(out.dtype.element_ty), mask=is_cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from octavo.kernels.triton._layer import add_rms_norm_kernel, silu_mul_kernel
-from octavo.kernels.triton.platform import next_power_of_2
+from octavo.kernels.triton.platform import chaining, next_power_of_2
 
 _SILU_BLOCK = 1024
 
@@ -29,6 +29,7 @@ def add_rms_norm(
             PAD=pad,
             HAS_RESIDUAL=residual is not None,
             num_warps=4 if pad <= 2048 else 8,
+            **chaining(x.device),
         )
     return out, x if residual is None else residual
 
@@ -39,5 +40,5 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     out = torch.empty((num_rows, width), dtype=gate_up.dtype, device=gate_up.device)
     if num_rows:
         grid = (num_rows, -(-width // _SILU_BLOCK))
-        silu_mul_kernel[grid](gate_up, out, WIDTH=width, BLOCK=_SILU_BLOCK, num_warps=4)
+        silu_mul_kernel[grid](gate_up, out, WIDTH=width, BLOCK=_SILU_BLOCK, num_warps=4, **chaining(out.device))
     return out

@@ -22,6 +22,16 @@ def num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def chaining(device: torch.device) -> dict[str, bool]:
+    """Launch arguments by which a kernel starts while the one before it ends, where the GPU can (Hopper on).
+
+    Such a kernel waits before it reads or writes memory that others write, so the order of effects stays.
+    """
+    can = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"IS_CHAINED": True, "launch_pdl": True} if can else {"IS_CHAINED": False}
+
+
 def next_power_of_2(n: int) -> int:
     """The smallest power of 2 that is at least `n`."""
     return 1 << max(n - 1, 0).bit_length()

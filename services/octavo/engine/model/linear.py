@@ -61,6 +61,18 @@ class Linear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return op.linear(x, self.weight, self.bias)
 
+    def fused(
+        self,
+        x: torch.Tensor,
+        *,
+        norm: torch.Tensor | None = None,
+        eps: float = 0.0,
+        residual: torch.Tensor | None = None,
+        is_gated: bool = False,
+    ) -> torch.Tensor:
+        """The product with what is around it; see `octavo.kernels.op.fused_linear`.  Of one rank alone."""
+        return op.fused_linear(x, self.weight, self.bias, norm=norm, eps=eps, residual=residual, is_gated=is_gated)
+
 
 class PackedLinear(Linear):
     """Several linears of one input as one matrix (q, k, v; gate, up), split over the ranks by output."""
