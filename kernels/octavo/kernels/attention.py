@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
+
+Lengths = list[int] | npt.NDArray[np.integer[Any]]
+MAX_CAPTURED_PREFILLS = 64
 
 
 @dataclass(frozen=True)
@@ -40,15 +45,19 @@ class AttentionBatch:
     The `_np`-like host copies of lengths are plain lists, so that planning never waits for the device; a step may have
     them alone.  With
     `table_rows_host`, sequence i has the row `table_rows_host[i]` of `block_tables`, which then has a row per slot.
+    `num_captured_rows` above 0: the step is captured, or replayed, with as many rows, of which some may be nobody's; at
+    most `MAX_CAPTURED_PREFILLS` sequences have more than one, and none has unless `is_mixed`.
     """
 
     query_starts: torch.Tensor | None
     context_lens: torch.Tensor | None
     block_tables: torch.Tensor
     slot_mapping: torch.Tensor
-    query_lens_host: list[int]
-    context_lens_host: list[int]
-    table_rows_host: list[int] | None = None
+    query_lens_host: Lengths
+    context_lens_host: Lengths
+    table_rows_host: Lengths | None = None
+    num_captured_rows: int = 0
+    is_mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class AttentionBackend(ABC):
     has_rotary: ClassVar[bool] = False
     """Whether `run_rotary` is there."""
     is_capturable: ClassVar[bool] = False
-    """Whether a captured decode step of `run`s stays right for every later `plan` of as many rows."""
+    """Whether a captured step of `run`s stays right for every later `plan` of as many rows."""
 
     def __init__(self, spec: AttentionSpec) -> None:
         self.spec = spec

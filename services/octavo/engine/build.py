@@ -20,7 +20,7 @@ from octavo.engine.parallel.executor import make_executor
 from octavo.engine.parallel.launch import start_ranks
 from octavo.engine.platform import TORCH_DTYPES, detect_platform, instruction_set, num_threads, resolve_dtype
 from octavo.engine.rank_spec import RankSpec, build_runner, create_rank_model, load_rank_weights, select_backends
-from octavo.engine.runner.decode_graph import graph_sizes
+from octavo.engine.runner.step_graph import decode_sizes, mixed_sizes
 from octavo.engine.scheduler import Scheduler
 from octavo.engine.scheduler_spec import SchedulerSpec
 from octavo.errors import InvalidInput, Problem, show
@@ -214,9 +214,10 @@ def _working_bytes(spec: RankSpec, model: CausalLM) -> int:
     """Device memory that steps take beside weights and pool, from above: activations, logits, captured graphs."""
     widest = max(linear.weight.shape[0] for linear in model.linears() if linear.weight.shape[0] != model.vocab_size)
     activations = (spec.max_num_batched_tokens + spec.max_num_seqs) * widest * TORCH_DTYPES[spec.dtype].itemsize * 4
-    sizes = [] if spec.enforce_eager else graph_sizes(spec.max_num_seqs)
+    sizes = [] if spec.enforce_eager else decode_sizes(spec.max_num_seqs)
+    num_graphs = 0 if spec.enforce_eager else len(sizes) + len(mixed_sizes(spec.max_num_batched_tokens))
     logits = (sum(sizes) + 3 * spec.max_num_seqs) * model.vocab_size * torch.float32.itemsize
-    return WORKING_BYTES + activations + logits + len(sizes) * GRAPH_BYTES
+    return WORKING_BYTES + activations + logits + num_graphs * GRAPH_BYTES
 
 
 def _step_tokens(config: EngineConfig, platform: str) -> int:

@@ -141,5 +141,5 @@ def build_runner(spec: RankSpec, model: CausalLM, comm: Comm, beat: Callable[[],
     max_rows = max(spec.max_num_batched_tokens, model.max_position) + spec.max_num_seqs
     runner = GpuRunner(model, tables, attention, comm, beat, max_rows=max_rows)
     if not spec.enforce_eager:
-        runner.capture()
+        runner.capture(spec.max_num_batched_tokens)
     return runner

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from octavo.text.tokenizer import Tokenizer
 
 
+TOKENS_AT_ONCE = 16
+"""Tokens without stop strings to look for, nor logprobs, are turned into text in batches of so many."""
+
+
 class Reply:
     """Takes the emissions of one request and gives cumulative outputs.
 
@@ -39,15 +43,35 @@ class Reply:
             )
             for s in request.sequences
         }
+        self._waits = not request.params.stop and not has_logprobs
+        self._waiting: dict[int, Emission] = {}
+        # Replies that began together do not all make text in the same step.
+        self._num_at_once = TOKENS_AT_ONCE + hash(self.request_id) % TOKENS_AT_ONCE
+        self._num_open = len(self._outputs)
         self._num_cached_tokens = 0
         self._error: ErrorDetail | None = None
 
     @property
     def is_finished(self) -> bool:
-        return all(output.is_finished for output in self._outputs.values())
+        return not self._num_open
 
     def push(self, emission: Emission) -> bool:
         """Take one emission; True when a stop string ended its sequence while the engine still runs it."""
+        if self._waits:
+            waiting = self._waiting.get(emission.sequence)
+            if waiting is not None and waiting.index_from + len(waiting.token_ids) == emission.index_from:
+                waiting.token_ids += emission.token_ids
+                if emission.finish_reason is None and len(waiting.token_ids) < self._num_at_once:
+                    return False
+                emission.index_from, emission.token_ids = waiting.index_from, waiting.token_ids
+                del self._waiting[emission.sequence]
+            elif waiting is None and emission.finish_reason is None and emission.num_cached_tokens < 0:
+                self._waiting[emission.sequence] = emission
+                return False
+        return self._assemble(emission)
+
+    def _assemble(self, emission: Emission) -> bool:
+        """Turn an emission into text; as `push`."""
         output = self._outputs[emission.sequence]
         if output.is_finished:
             return False
@@ -61,6 +85,7 @@ class Reply:
         for token_id, logprobs in zip(delta.token_ids, delta.logprobs or (), strict=False):
             self._add_logprobs(output, token_id, logprobs)
         output.finish_reason = delta.finish_reason
+        self._num_open -= output.is_finished
         output.stop_reason = delta.stop_reason
         return output.is_finished and emission.finish_reason is None
 
@@ -69,15 +94,18 @@ class Reply:
         self._error = error
         for output in self._open():
             output.finish_reason = FINISH_ERROR
+        self._num_open = 0
 
     def abort(self, sequences: list[int] | None = None) -> None:
         """End the open sequences (or those named) as aborted, with the text that was held back."""
+        self._catch_up()
         for index in [o.index for o in self._open() if sequences is None or o.index in sequences]:
             num_tokens = self._assemblers[index].num_tokens
             self.push(Emission(self.request_id, self.attempt, index, num_tokens, [], finish_reason=FINISH_ABORT))
 
     def output(self) -> RequestOutput:
         """A copy of what there is so far."""
+        self._catch_up()
         outputs = [
             CompletionOutput(
                 o.index,
@@ -99,6 +127,11 @@ class Reply:
             self.is_finished,
             self._error,
         )
+
+    def _catch_up(self) -> None:
+        """Make text of every token that has come."""
+        while self._waiting:
+            self._assemble(self._waiting.popitem()[1])
 
     def _open(self) -> list[CompletionOutput]:
         return [output for output in self._outputs.values() if not output.is_finished]

@@ -34,6 +34,13 @@ class IncrementalDetokenizer:
             self._strips_space = False
         return self._decoder.decode(data)
 
+    def push_all(self, token_ids: list[int]) -> str:
+        """As `push` of each, joined."""
+        if self._strips_space:
+            return "".join(map(self.push, token_ids))
+        token_bytes, skipped = self._tokenizer.token_bytes, self._skipped
+        return self._decoder.decode(b"".join([token_bytes(t) for t in token_ids if t not in skipped]))
+
     def finish(self) -> str:
         """What is held back: U+FFFD for the bytes of an unfinished character."""
         return self._decoder.decode(b"", final=True)

@@ -73,6 +73,11 @@ class OutputAssembler:
 
     def _write(self, delta: TextDelta) -> None:
         """Fill in the text, and cut the delta where a stop string completes."""
+        if not self._params.stop and delta.finish_reason is None:
+            self.num_tokens += len(delta.token_ids)
+            if self._detokenizer is not None:
+                delta.text = self._detokenizer.push_all(delta.token_ids)
+            return
         hides_last = delta.finish_reason == FINISH_STOP and not self._params.include_stop_str_in_output
         parts: list[str] = []
         for i, token_id in enumerate(delta.token_ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,7 +91,7 @@ def test_steps_are_submitted_before_results_are_known() -> None:
 def test_a_padded_decode_step_gives_the_same_token() -> None:
     runner = make_gpu_runner()
     generate(runner, admit(1, PROMPT, TABLES[0]), 1)
-    runner._prepare_decode([1], [45], 4)
+    runner._prepare_decode(np.array([1]), np.array([45]), 4)
     runner._decode(4)
     assert runner._output.chosen[0].item() == oracle(FULL, PROMPT, 2)[1]
 

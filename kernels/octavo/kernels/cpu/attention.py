@@ -63,7 +63,7 @@ class TorchCpuAttention(AttentionBackend):
             elif num_rows > 1:
                 self._prefill.append(PrefillPlan(self.spec, self._paging, i, row, num_rows, batch.context_lens_host[i]))
             row += num_rows
-        self._decode = DecodePlan.groups(self.spec, self._paging, decode, batch.context_lens_host)
+        self._decode = DecodePlan.groups(self.spec, self._paging, decode, list(batch.context_lens_host))
 
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv: torch.Tensor, out: torch.Tensor) -> None:
         self._paging.write(k, v, kv)

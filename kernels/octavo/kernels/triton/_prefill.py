@@ -73,7 +73,7 @@ def prefill_kernel(
     kv,  # a layer's view [num_blocks, 2, NUM_KV_HEADS, BLOCK_SIZE, HEAD_DIM], block stride stride_block
     pages,  # with PAGE_ROWS: the view as a tensor descriptor of rows [HEAD_DIM], PAGE_ROWS of them from block to block
     out,  # [num_rows, num_heads * HEAD_DIM]
-    tiles,  # int32 [num_tiles, 4]: first row, number of tokens, position of the first, table row
+    tiles,  # int32 [num_tiles, 4]: first row, number of tokens (0: no tile), position of the first, table row
     tables,  # int32 [num_table_rows, stride_table]
     scale_log2,
     stride_q,
@@ -99,6 +99,8 @@ def prefill_kernel(
     record = tiles + tl.program_id(1) * TILE_FIELDS
     row = tl.load(record).to(tl.int64)
     num_tokens = tl.load(record + 1)
+    if num_tokens == 0:
+        return
     position = tl.load(record + 2)
     table = tables + tl.load(record + 3).to(tl.int64) * stride_table
     offs_m = tl.arange(0, BLOCK_M)

@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from octavo.kernels.attention import AttentionBackend, AttentionBatch, AttentionSpec, HeadNorm, Rotary
+from octavo.kernels.attention import (
+    MAX_CAPTURED_PREFILLS,
+    AttentionBackend,
+    AttentionBatch,
+    AttentionSpec,
+    HeadNorm,
+    Rotary,
+)
 from octavo.kernels.staging import Staging
 from octavo.kernels.triton.platform import chaining, is_installed, next_power_of_2, num_processors
 from octavo.kernels.triton.work_list import ITEM_FIELDS, TILE_FIELDS, decode_items, prefill_tiles
@@ -17,7 +24,7 @@ from octavo.kernels.triton.work_list import ITEM_FIELDS, TILE_FIELDS, decode_ite
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 MAX_ITEMS = 4096
-FIRST_TILES = 1024
+FIRST_TILES = 4096
 PROGRAMS_PER_PROCESSOR = 3
 TILE_ROWS = 128
 TILE_KEYS = 64
@@ -49,12 +56,13 @@ class TritonAttention(AttentionBackend):
         self._num_programs = num_processors(device) * PROGRAMS_PER_PROCESSOR
         self._group = spec.num_heads // spec.num_kv_heads
         self._items = Staging((1 + MAX_ITEMS) * ITEM_FIELDS, device)
-        self._tiles = Staging(FIRST_TILES * TILE_FIELDS, device)
+        self._tile_places: dict[int, Staging] = {}
+        self._tiles = self._tiles_for(0)
         self._part_out = torch.empty(MAX_ITEMS, spec.num_heads, spec.head_dim, dtype=torch.float32, device=device)
         self._part_sum = torch.empty(MAX_ITEMS, spec.num_heads, dtype=torch.float32, device=device)
         self._counters = torch.zeros(MAX_ITEMS, spec.num_kv_heads, dtype=torch.int32, device=device)
         self._batch: AttentionBatch | None = None
-        self._num_decodes = 0
+        self._has_decodes = False
         self._num_tiles = 0
         self._pages: dict[tuple[int, int], Any] = {}
 
@@ -80,14 +88,16 @@ class TritonAttention(AttentionBackend):
 
     def plan(self, batch: AttentionBatch) -> None:
         self._batch = batch
-        lengths = np.array(batch.query_lens_host, dtype=np.int64)
-        contexts = np.array(batch.context_lens_host, dtype=np.int64)
+        lengths = np.asarray(batch.query_lens_host, dtype=np.int64)
+        contexts = np.asarray(batch.context_lens_host, dtype=np.int64)
         rows = np.cumsum(lengths) - lengths
         given = batch.table_rows_host
-        table_rows = np.arange(len(lengths)) if given is None else np.array(given, dtype=np.int64)
-        is_decode = lengths == 1
-        self._num_decodes = int(is_decode.sum())
-        if self._num_decodes:
+        table_rows = np.arange(len(lengths)) if given is None else np.asarray(given, dtype=np.int64)
+        is_decode, is_prefill = lengths == 1, lengths > 1
+        num_rows = batch.num_captured_rows
+        is_mixed = batch.is_mixed or bool(is_prefill.any())
+        self._has_decodes = bool(is_decode.any()) or num_rows > 0
+        if self._has_decodes:
             items = decode_items(
                 rows[is_decode],
                 table_rows[is_decode],
@@ -98,20 +108,30 @@ class TritonAttention(AttentionBackend):
                 max_items=MAX_ITEMS,
             )
             self._send(self._items, items)
-        is_prefill = lengths > 1
         self._num_tiles = 0
-        if is_prefill.any():
+        if is_mixed:
+            tokens_per_tile = TILE_ROWS // self._group
             tiles = prefill_tiles(
                 rows[is_prefill],
                 table_rows[is_prefill],
                 lengths[is_prefill],
                 contexts[is_prefill],
-                TILE_ROWS // self._group,
+                tokens_per_tile,
             )
+            if num_rows:
+                whole = np.zeros((num_rows // tokens_per_tile + MAX_CAPTURED_PREFILLS, TILE_FIELDS), dtype=np.int32)
+                whole[: len(tiles)] = tiles
+                tiles = whole
             self._num_tiles = len(tiles)
-            if tiles.size > self._tiles.device_buffer.numel():
-                self._tiles = Staging(next_power_of_2(tiles.size), self._device)
+            self._tiles = self._tiles_for(tiles.size)
             self._send(self._tiles, tiles)
+
+    def _tiles_for(self, size: int) -> Staging:
+        """The smallest place that takes `size` numbers; captured steps keep theirs."""
+        wanted = max(next_power_of_2(size), FIRST_TILES)
+        if wanted not in self._tile_places:
+            self._tile_places[wanted] = Staging(wanted, self._device)
+        return self._tile_places[wanted]
 
     @staticmethod
     def _send(staging: Staging, array: np.ndarray) -> None:
@@ -196,7 +216,7 @@ class TritonAttention(AttentionBackend):
         is_wide = spec.head_dim * spec.dtype.itemsize > 256
         scale_log2 = spec.scale * math.log2(math.e)
         strides = (q.stride(0), out.stride(0), kv.stride(0), tables.stride(0))
-        if self._num_decodes:
+        if self._has_decodes:
             decode_kernel[(self._num_programs,)](
                 q,
                 kv,

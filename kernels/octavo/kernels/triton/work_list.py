@@ -29,6 +29,8 @@ def decode_items(
     Keys are cut into equal parts of whole `MIN_ITEM_KEYS`, as many as keep every program busy once, so that few
     sequences are spread over the device and many are not cut at all.
     """
+    if not len(rows):
+        return np.zeros((1, ITEM_FIELDS), dtype=np.int32)
     first_keys = np.maximum(contexts - window, 0) // MIN_ITEM_KEYS * MIN_ITEM_KEYS if window else contexts * 0
     lengths = contexts - first_keys
     wanted = -(-int(lengths.sum()) * num_kv_heads // num_programs)

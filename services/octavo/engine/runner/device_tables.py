@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -38,6 +40,13 @@ class DeviceTables(SlotTables):
     collected, and go to the device with `flush`, once a step.  Tokens known at admission stay on the host (`known_np`).
     """
 
+    def __init__(self, num_slots: int, max_len: int, block_size: int, num_groups: int, **others: Any) -> None:
+        super().__init__(num_slots, max_len, block_size, num_groups, **others)
+        self.num_tokens = self.num_tokens_np = np.zeros(num_slots, dtype=np.int64)
+        self.num_blocks_np = np.zeros((num_groups, num_slots), dtype=np.int64)
+        self.num_blocks = list(self.num_blocks_np)
+        self.num_known_np = np.zeros(num_slots, dtype=np.int64)
+
     def _allocate(self, num_slots: int, num_groups: int) -> None:
         num_rows = num_slots + 1
         self.padding_slot = num_slots
@@ -56,12 +65,13 @@ class DeviceTables(SlotTables):
         self._num_rows = num_rows
         self._pending: list[tuple[Int32Array, Int32Array]] = []
         self.known_np: list[Int32Array] = [np.zeros(0, dtype=np.int32)] * num_slots
-        self.is_host_sampled = [False] * num_slots
+        self.is_host_sampled_np = np.zeros(num_slots, dtype=bool)
 
     def _put_tokens(self, admit: SlotAdmit) -> None:
         slot, params = admit.slot, admit.params
         self.known_np[slot] = np.array(admit.token_ids, dtype=np.int32)
-        self.is_host_sampled[slot] = needs_host(params)
+        self.num_known_np[slot] = len(admit.token_ids)
+        self.is_host_sampled_np[slot] = needs_host(params)
         seed = params.seed or 0
         words = np.array([0, seed & 0xFFFFFFFF, seed >> 32, admit.sequence & 0xFFFFFFFF], dtype=np.uint32)
         if not params.is_greedy:
@@ -98,7 +108,6 @@ class DeviceTables(SlotTables):
         buffer[:num], buffer[num : 2 * num] = indices, values
         apply_updates(self.state, self._updates.send(2 * num).view(2, num))
 
-    def advance(self, slot: int) -> None:
-        """Note that the device samples a token for `slot`; at the longest length there is no room for it."""
-        if self.num_tokens[slot] < self.max_len:
-            self.num_tokens[slot] += 1
+    def advance(self, slots: npt.NDArray[np.int64]) -> None:
+        """Note that the device samples a token for `slots`; at the longest length there is no room for it."""
+        self.num_tokens_np[slots] = np.minimum(self.num_tokens_np[slots] + 1, self.max_len)

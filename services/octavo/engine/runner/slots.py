@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from octavo.engine.plan import SlotAdmit, TableGrow
 from octavo.engine.sampling.state import SamplerState
 from octavo.errors import ErrorDetail, InternalError, InvalidInput
+
+Counts = list[int] | npt.NDArray[np.int64]
 
 
 class SlotTables:
@@ -33,8 +37,8 @@ class SlotTables:
         self.device = device
         self.max_blocks = -(-max_len // block_size)
         self._allocate(num_slots, num_groups)
-        self.num_tokens = [0] * num_slots
-        self.num_blocks = [[0] * num_slots for _ in range(num_groups)]
+        self.num_tokens: Counts = [0] * num_slots
+        self.num_blocks: list[Counts] = [[0] * num_slots for _ in range(num_groups)]
         self.states: list[SamplerState | None] = [None] * num_slots
         self.errors: dict[int, ErrorDetail] = {}
 
