@@ -81,6 +81,10 @@ class BodyTooLarge(OctavoError):
     code, grpc_status, http_status, kind = "body_too_large", "INVALID_ARGUMENT", 413, "invalid_request_error"
 
 
+class HeadTooLarge(OctavoError):
+    code, grpc_status, http_status, kind = "headers_too_large", "INVALID_ARGUMENT", 431, "invalid_request_error"
+
+
 class Unauthorized(OctavoError):
     code, grpc_status, http_status, kind = "unauthorized", "UNAUTHENTICATED", 401, "authentication_error"
 

@@ -15,6 +15,7 @@ from octavo.errors import InvalidInput, Unavailable
 from octavo.gateway.frontend import Frontend
 from octavo.gateway.grpc_api import GrpcApi
 from octavo.gateway.http.app import create_app
+from octavo.gateway.http.protocol import HttpProtocol
 from octavo.lifecycle import until
 from octavo.rpc.public_server import add_public
 from octavo.rpc.server import GrpcServer
@@ -24,7 +25,8 @@ logger = logging.getLogger(__name__)
 SEND_BUFFER_BYTES = 128 * 1024
 """Kernel buffer per connection: what a client that does not read can hold back beyond the stream's own buffer."""
 KEEP_ALIVE_S = 65
-"""Above the idle limit of usual proxies and client pools, so that they close first."""
+"""How long a connection may be silent when it is the client's turn; above the idle limit of usual proxies and client
+pools, so that they close first."""
 REFRESH_S = 0.25
 """How old the known fleet may be.  It is part of how long a stopped engine still counts as ready here."""
 LAST_WORDS_S = 2.0
@@ -69,7 +71,7 @@ class GatewayServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="httptools",
+            http=HttpProtocol,
             ws="none",
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import InternalError, InvalidInput, NotFound, OctavoError, Problem, show
 
@@ -54,6 +55,28 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return out or "body"
 
 
+class CrashGuard:
+    """The outermost layer: a fault of ours becomes one log entry and, before the answer has begun, an error body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            logger.exception("handling %s failed", scope.get("path", "a connection"))
+            if not has_begun:
+                await error_response(InternalError("internal error; see the gateway's log"))(scope, receive, send)
+
+
 def install(app: FastAPI) -> None:
     """Answer every exception with an OpenAI error body."""
 
@@ -68,18 +91,14 @@ def install(app: FastAPI) -> None:
             return error_response(NotFound(f"path: got {request.url.path!r}; this server has no such path"))
         message = str(error.detail)
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("allow", "another method")
+            allowed = {k.lower(): v for k, v in (error.headers or {}).items()}.get("allow", "another method")
             message = f"method: got {request.method} for {request.url.path}; allowed: {allowed}"
         kind = _HTTP_KINDS.get(error.status_code, "invalid_request_error")
         code = message.split(":")[0].lower().replace(" ", "_") if error.status_code != 405 else "method_not_allowed"
         body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
         return json_response(body, error.status_code, dict(error.headers or {}))
 
-    async def crash(request: Request, error: Exception) -> Response:
-        logger.error("handling %s failed", request.url.path, exc_info=error)
-        return error_response(InternalError("internal error; see the gateway's log"))
-
+    app.add_middleware(CrashGuard)
     app.add_exception_handler(OctavoError, typed)  # type: ignore[arg-type]  # starlette wants Exception handlers
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
-    app.add_exception_handler(Exception, crash)
