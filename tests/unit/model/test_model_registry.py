@@ -32,6 +32,26 @@ def test_a_quantized_checkpoint_is_refused():
         create(tiny_config(quantization_config={"quant_method": "gptq"}))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rms_norm_eps": "x"}, "rms_norm_eps: got 'x'; the model's config needs a number above 0"),
+        ({"rms_norm_eps": None}, "rms_norm_eps: got None"),
+        ({"rope_scaling": "linear"}, "rope_scaling: got 'linear'; must be an object"),
+        ({"rope_parameters": [1]}, r"rope_parameters: got \[1\]; must be an object"),
+        ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_type: got .*; must be one of"),
+        ({"rope_theta": "big"}, "rope_theta: got 'big'; must be a number above 0"),
+        ({"quantization_config": "awq"}, "quantization_config: got 'awq'; only unquantized"),
+        ({"architectures": 5}, "architectures: got 5; supported are"),
+        ({"hidden_act": ["silu"]}, "hidden_act|config.json: a value has another type"),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": "wide"}, "config.json: a value has another type"),
+    ],
+)
+def test_a_config_value_of_another_type_is_refused(wrong, message):
+    with pytest.raises(InvalidInput, match=message):
+        create(tiny_config(**{"rope_parameters": None, **wrong}))
+
+
 def test_sizes_come_from_the_config():
     model = create(tiny_config("qwen3"))
     assert (model.num_heads, model.num_kv_heads, model.head_dim, model.vocab_size) == (4, 2, 32, 512)

@@ -19,6 +19,17 @@ def require(config: Mapping[str, Any], *names: str) -> None:
         raise InvalidInput.of(problems)
 
 
+def require_numbers(config: Mapping[str, Any], *names: str) -> None:
+    """Raises `InvalidInput` that lists those of `names` that are no numbers above 0 in a config."""
+    problems = [
+        Problem(name, show(config[name]), "the model's config needs a number above 0")
+        for name in names
+        if isinstance(config[name], bool) or not isinstance(config[name], int | float) or not config[name] > 0
+    ]
+    if problems:
+        raise InvalidInput.of(problems)
+
+
 def check_sizes(config: Mapping[str, Any], num_ranks: int) -> list[Problem]:
     """Everything that keeps `num_ranks` ranks from sharing the model of a completed config."""
     out = []

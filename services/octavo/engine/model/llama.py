@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from octavo.engine.model.activation import activation
 from octavo.engine.model.base import AttentionContext, CausalLM, RotaryAttention
-from octavo.engine.model.geometry import check_sizes, require, resolve_length
+from octavo.engine.model.geometry import check_sizes, require, require_numbers, resolve_length
 from octavo.engine.model.linear import HeadLinear, Linear, PackedLinear, Place, RowLinear
 from octavo.engine.model.rope import RopeTable, read_rope
 from octavo.engine.model.weight import WeightSlot, WeightTable, replicated
@@ -179,6 +179,7 @@ class LlamaForCausalLM(CausalLM):
         if full.get("head_dim") is None:
             full["head_dim"] = full["hidden_size"] // full["num_attention_heads"]
         require(full, "num_key_value_heads", "head_dim", "max_position_embeddings")
+        require_numbers(full, "rms_norm_eps")
         return full
 
     @classmethod

@@ -42,7 +42,7 @@ MODELS: dict[str, ModelClass] = {
 def model_class(config: Mapping[str, Any]) -> ModelClass:
     """The class for a config; raises `InvalidInput` that names the supported architectures."""
     names = config.get("architectures") or []
-    for name in names:
+    for name in names if isinstance(names, list) else []:
         if name in MODELS:
             return MODELS[name]
     raise InvalidInput.of([Problem("architectures", show(names), f"supported are {', '.join(MODELS)}")])
@@ -62,8 +62,14 @@ def create_model(
     config's scaling.  Raises `InvalidInput` when the config cannot be served, with every problem found.
     """
     cls = model_class(config)
-    if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method", "unnamed")
+    quantization = config.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method", "unnamed") if isinstance(quantization, Mapping) else quantization
         allowed = "only unquantized safetensors and GGUF files are supported"
         raise InvalidInput.of([Problem("quantization_config", show(method), allowed)])
-    return cls(config, Place(dtype, torch.device(device), comm), max_model_len, rope_scaling or None)
+    try:
+        return cls(config, Place(dtype, torch.device(device), comm), max_model_len, rope_scaling or None)
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        # A config is a file that anyone may have written; the models check by name what is usually wrong in one.
+        message = f"config.json: a value has another type than the model needs ({type(error).__name__}: {error})"
+        raise InvalidInput(message, param="model") from error

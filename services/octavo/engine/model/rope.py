@@ -64,7 +64,11 @@ def read_rope(config: Mapping[str, Any], head_dim: int, override: Mapping[str, A
 
     `override` (a dict, or JSON) replaces the config's scaling, not its theta.  Raises `InvalidInput` with all problems.
     """
-    own = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    parts = {name: config.get(name) or {} for name in ("rope_scaling", "rope_parameters")}
+    wrong = [Problem(n, show(part), "must be an object") for n, part in parts.items() if not isinstance(part, Mapping)]
+    if wrong:
+        raise InvalidInput.of(wrong)
+    own = {**parts["rope_scaling"], **parts["rope_parameters"]}
     theta = own.get("rope_theta") or config.get("rope_theta") or DEFAULT_THETA
     scaling = _parse(override) if override else own
     nested = [name for name, value in scaling.items() if isinstance(value, Mapping)]
@@ -76,6 +80,8 @@ def read_rope(config: Mapping[str, Any], head_dim: int, override: Mapping[str, A
     settings = dict(scaling)
     if config.get("original_max_position_embeddings") and not override:
         settings["original_max_position_embeddings"] = config["original_max_position_embeddings"]
+    if isinstance(theta, bool) or not isinstance(theta, int | float) or theta <= 0:
+        raise InvalidInput.of([Problem("rope_theta", show(theta), "must be a number above 0")])
     spec = RopeSpec(kind, head_dim, float(theta), int(config["max_position_embeddings"]), settings)
     problems = validate_rope(spec)
     partial = config.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1.0
@@ -109,7 +115,7 @@ _NEEDED = {
 
 def validate_rope(spec: RopeSpec) -> list[Problem]:
     """Everything wrong with a spec."""
-    if spec.kind not in _NEEDED:
+    if not isinstance(spec.kind, str) or spec.kind not in _NEEDED:
         return [Problem("rope_scaling.rope_type", show(spec.kind), f"must be one of {tuple(_NEEDED)}")]
     out = []
     if spec.head_dim % 2:
