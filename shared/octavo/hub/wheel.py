@@ -29,7 +29,7 @@ def download_wheel(requirement: str, folder: Path, num_bytes: int, progress: Cal
     target = folder / "wheel"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--dest", str(target), requirement]
-    with tempfile.TemporaryFile("w+", dir=folder) as errors:
+    with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=os.environ | {"TMPDIR": str(folder)}
         )
@@ -42,7 +42,8 @@ def download_wheel(requirement: str, folder: Path, num_bytes: int, progress: Cal
         lines = [line.strip() for line in errors if line.strip()]
     wheels = list(target.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
-        reason = lines[-1] if lines else f"it ended with status {process.returncode} and {len(wheels)} wheels"
+        last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
+        reason = last or f"it ended with status {process.returncode} and {len(wheels)} wheels"
         raise _failed(f"pip could not get {requirement}: {reason}")
     return wheels[0]
 
