@@ -99,6 +99,23 @@ def test_typed_errors(client, prompt, options, error, param):
     assert caught.value.param == param
 
 
+@pytest.mark.parametrize("wrong", [None, 5, b"x"])
+def test_a_prompt_of_another_type_is_refused(client, wrong):
+    with pytest.raises(InvalidInput, match=r"prompt: got .* must be a text or token ids"):
+        client.generate(wrong)
+    with pytest.raises(InvalidInput, match=r"messages: got .* must be a list of messages"):
+        client.chat(wrong)
+
+
+def test_a_closed_client_says_so():
+    client = Client("127.0.0.1:1")
+    client.close()
+    with pytest.raises(InvalidInput, match="client: it is closed"):
+        client.models()
+    with pytest.raises(InvalidInput, match="client: it is closed"):
+        next(client.stream("x"))
+
+
 def test_no_gateway_is_unavailable():
     with Client("127.0.0.1:1", call_timeout_s=2) as client, pytest.raises(Unavailable):
         client.generate("Hi")

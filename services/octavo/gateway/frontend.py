@@ -116,10 +116,12 @@ class Frontend:
         params = self._params(job)
         token_ids = await self._prompt(job)
         room = self.model.max_model_len(self.routers.records) - len(token_ids)
-        params = self.model.defaults.cap(params, room)
+        params = self.model.defaults.cap(params, room, is_given="max_tokens" in job.explicit)
         self.model.check(token_ids, params, self.routers.records, job.field)
         if params.seed is None:
             params = params.replace(seed=secrets.randbits(64))
+        if not job.timeout_s >= 0:
+            raise InvalidInput.of([Problem("timeout_s", show(job.timeout_s), "must be a number of seconds, 0 or more")])
         timeout_s = min(job.timeout_s or self.config.request_timeout_s, self.config.request_timeout_s)
         request = Request(
             request_id=f"{prefix}-{secrets.token_hex(12)}",

@@ -65,7 +65,6 @@ class AsyncLLM:
         if isinstance(request, Request):
             prepared = Prepared(request, None)
         else:
-            params = params or frontend.default_params()
             prepared = frontend.prepare(request, "" if prompt is None else prompt, params, priority=priority)
         stream = RequestStream(prepared.request.request_id, self.abort_request)
         loop = asyncio.get_running_loop()

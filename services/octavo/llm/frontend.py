@@ -53,15 +53,25 @@ class Frontend:
         return self.defaults.apply({})
 
     def prepare(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int = 0, field: str = "prompt"
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        *,
+        priority: int = 0,
+        field: str = "prompt",
     ) -> Prepared:
-        """The request for one prompt.  Raises `InvalidInput` (or `TooLong`) when it can never run."""
-        params = check_types(params)
+        """The request for one prompt; `params` None means the defaults, with as many tokens of them as there is room.
+
+        Raises `InvalidInput` (or `TooLong`) when it can never run.
+        """
+        is_given = params is not None
+        params = self.default_params() if params is None else check_types(params)
         parts = read_prompt(prompt, field)
         token_ids = parts.token_ids
         if token_ids is None:
             token_ids = self.tokenizer.encode(parts.text or "")
-        params = self._fill_in(params, self.max_model_len - len(token_ids))
+        params = self._fill_in(params, self.max_model_len - len(token_ids), is_given)
         check_prompt(token_ids, params, vocab_size=self.vocab_size, max_model_len=self.max_model_len, field=field)
         sequences = [SequenceInput(index) for index in range(params.n)]
         request = Request(request_id, 0, token_ids, params, sequences, priority=priority)
@@ -80,6 +90,6 @@ class Frontend:
             self._source, self._compiled = source, ChatTemplate(source, self.tokenizer)
         return self._compiled
 
-    def _fill_in(self, params: SamplingParams, room: int) -> SamplingParams:
-        params = self.defaults.cap(params, room)
+    def _fill_in(self, params: SamplingParams, room: int, is_given: bool) -> SamplingParams:
+        params = self.defaults.cap(params, room, is_given=is_given)
         return params if params.seed is not None else params.replace(seed=self._draw_seed())

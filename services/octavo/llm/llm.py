@@ -54,7 +54,7 @@ class LLM:
         has the finish reason `error` and its `error` set; the others are not touched.
         """
         all_prompts = list_prompts(prompts)
-        all_params = list_params(sampling_params, len(all_prompts), self.get_default_sampling_params())
+        all_params = list_params(sampling_params, len(all_prompts))
         prefix = f"llm-{next(self._ids)}"
         prepared = [
             self._engine.frontend.prepare(f"{prefix}-{i}", prompt, params, field=_field(i, len(all_prompts)))

@@ -90,9 +90,7 @@ class LLMEngine:
             return
         if prompt is None:
             raise InvalidInput("prompt: got None; a request id needs a prompt", param="prompt")
-        self.add_prepared(
-            self.frontend.prepare(request, prompt, params or self.frontend.default_params(), priority=priority)
-        )
+        self.add_prepared(self.frontend.prepare(request, prompt, params, priority=priority))
 
     def add_prepared(self, prepared: Prepared) -> None:
         """Queue a request that `frontend.prepare` made."""

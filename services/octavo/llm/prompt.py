@@ -52,12 +52,10 @@ def read_prompt(prompt: Prompt, field: str = "prompt") -> PromptParts:
 
 
 def list_params(
-    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int, default: SamplingParams
-) -> list[SamplingParams]:
-    """Sampling parameters per prompt, from none, one for all, or one each."""
-    if params is None:
-        return [default] * num_prompts
-    if isinstance(params, SamplingParams):
+    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> list[SamplingParams | None]:
+    """Sampling parameters per prompt (None: the defaults), from none, one for all, or one each."""
+    if params is None or isinstance(params, SamplingParams):
         return [params] * num_prompts
     if not isinstance(params, list | tuple):
         allowed = "must be SamplingParams, or a list of them, one for each prompt"

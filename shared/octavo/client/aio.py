@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo.client.output import Collector, Output
+from octavo.errors import InvalidInput, Problem, show
 from octavo.rpc.public import ChatCall, Chunk, GenerateCall, Health, ModelInfo
 from octavo.rpc.public_client import PublicClient
 from octavo.sampling_params import SamplingParams
@@ -94,17 +95,23 @@ class AsyncClient:
 
 
 def generate_call(prompt: str | Sequence[int], options: dict[str, Any]) -> GenerateCall:
-    call = GenerateCall(prompt=prompt if isinstance(prompt, str) else list(prompt))
+    call = GenerateCall(prompt=prompt if isinstance(prompt, str) else _list("prompt", prompt, "a text or token ids"))
     rest = _take(call, options, (*PLAIN_OPTIONS, "echo_prompt_ids"))
     call.params = _explicit(rest)
     return call
 
 
 def chat_call(messages: Sequence[dict[str, Any]], options: dict[str, Any]) -> ChatCall:
-    call = ChatCall(messages=list(messages))
+    call = ChatCall(messages=_list("messages", messages, "a list of messages, each with role and content"))
     rest = _take(call, options, (*PLAIN_OPTIONS, *CHAT_OPTIONS))
     call.params = _explicit(rest)
     return call
+
+
+def _list(field: str, value: Any, allowed: str) -> list[Any]:
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InvalidInput.of([Problem(field, show(value), f"must be {allowed}")])
+    return list(value)
 
 
 def _take(call: GenerateCall | ChatCall, options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from octavo.client.aio import CALL_TIMEOUT_S, AsyncClient
 from octavo.client.output import Output
+from octavo.errors import InvalidInput
 from octavo.rpc.public import Chunk, Health, ModelInfo
 
 T = TypeVar("T")
@@ -91,6 +92,9 @@ class Client:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise InvalidInput("client: it is closed; make a new one")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

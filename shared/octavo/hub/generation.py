@@ -54,12 +54,15 @@ class GenerationDefaults:
         given = {k: v for k, v in explicit.items() if v is not None or k == "max_tokens"}
         return SamplingParams(**(self.settings | given))
 
-    def cap(self, params: SamplingParams, room: int) -> SamplingParams:
+    def cap(self, params: SamplingParams, room: int, *, is_given: bool = True) -> SamplingParams:
         """`params` with the model's cap on output tokens; `room` is what the context holds beside the prompt.
 
-        The cap itself yields to the room, so that it never makes a request refusable that the client did not.
+        The cap itself yields to the room, and so does a `max_tokens` that the client has not given (`is_given`): they
+        never make a request refusable that the client did not.
         """
         limit = self.max_new_tokens
+        if not is_given and params.max_tokens is not None:
+            params = params.replace(max_tokens=max(1, min(params.max_tokens, room)))
         if limit is None or (params.max_tokens is not None and params.max_tokens <= limit):
             return params
         return params.replace(max_tokens=max(1, min(limit, room)))

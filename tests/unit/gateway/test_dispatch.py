@@ -15,6 +15,13 @@ def job(**changes) -> Job:
     return Job(token_ids=[1, 2, 3], explicit={"max_tokens": 4}, **changes)
 
 
+@pytest.mark.parametrize("timeout_s", [-1.0, float("nan")])
+async def test_a_timeout_that_is_no_time_is_refused(tiny_files, timeout_s):
+    async with FakeCluster(tiny_files) as cluster:
+        with pytest.raises(InvalidInput, match=r"timeout_s: got .*; must be a number of seconds"):
+            await cluster.frontend.start(job(timeout_s=timeout_s))
+
+
 async def collect(cluster: FakeCluster, job: Job) -> list[int]:
     generation = await cluster.frontend.start(job)
     try:

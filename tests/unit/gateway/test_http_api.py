@@ -48,6 +48,12 @@ async def test_completion(api: Api):
     assert (response.headers["x-octavo-kv-path"], response.headers["x-request-id"]) == ("local", body["id"])
 
 
+@pytest.mark.parametrize(("num_prompt", "num_output"), [(255, 1), (250, 6), (100, 16)])
+async def test_the_default_number_of_tokens_yields_to_the_context(api: Api, num_prompt: int, num_output: int):
+    response = await api.post("/v1/completions", model="tiny", prompt=[5] * num_prompt)
+    assert response.json()["usage"]["completion_tokens"] == num_output
+
+
 async def test_chat_streamed_equals_unstreamed(api: Api):
     num_tokens = len(TEXT.encode())
     whole = (await api.post("/v1/chat/completions", **CHAT, max_completion_tokens=num_tokens)).json()

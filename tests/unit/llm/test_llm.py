@@ -106,6 +106,12 @@ def test_threads_that_share_one_take_turns(make_engine):
     assert got == want
 
 
+def test_the_default_number_of_tokens_yields_to_the_context(make_engine):
+    engine = make_engine()
+    (output,) = LLM(engine).generate([5] * (engine.frontend.max_model_len - 2), use_tqdm=False)
+    assert len(output.outputs[0].token_ids) <= 2
+
+
 def test_a_closed_one_says_so(make_engine):
     llm = LLM(make_engine())
     llm.close()
