@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from octavo.engine.attempt import AttemptFence, Verdict
 from octavo.engine.plan import StepPlan, StepResult
+from octavo.engine.reservation import Reservation
 from octavo.engine.scheduler import Scheduler
 from octavo.request import FINISH_ABORT, Emission, Request
 from octavo.wire.message import EngineStats, RequestState
@@ -96,6 +97,14 @@ class EngineCore:
                 self._fence.end(request_id)
         if live is not None and (attempt is None or live <= attempt):
             self._collect(self.scheduler.abort(request_id, sequences))
+
+    def grant_pages(self) -> list[Reservation]:
+        """Decode legs whose blocks are there now; pages may be written into them until `end_pages`."""
+        return self.scheduler.grant_pages()
+
+    def end_pages(self, transfer_id: str, num_tokens: int, first_tokens: dict[int, int], is_complete: bool) -> None:
+        """A decode leg's transfer has ended; see `Scheduler.end_pages`."""
+        self._collect(self.scheduler.end_pages(transfer_id, num_tokens, first_tokens, is_complete))
 
     def set_paused(self, request_ids: Iterable[str], is_paused: bool) -> None:
         """Stop or go on scheduling these requests; unknown ones are ignored."""

@@ -80,6 +80,10 @@ class Reservations:
             granted.append(reservation)
         return granted
 
+    def withdraw(self, transfer_id: str) -> bool:
+        """Take a reservation out of the queue; False when it is granted already."""
+        return self._queue.pop(transfer_id, None) is not None
+
     def commit(self, transfer_id: str, num_tokens: int) -> Reservation:
         """The first `num_tokens` tokens are verified: publish their full blocks and give the tables to the sequence
         (its holds become `SEQ`); the extra blocks are free for its siblings."""
@@ -127,7 +131,10 @@ class Reservations:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _num_needed(self, reservation: Reservation) -> int:
-        return (-(-reservation.num_tokens // self._block_size) + reservation.num_extra) * self._num_groups
+        """Blocks for the prompt, and the extra ones as far as the pool has any beside."""
+        num_prompt = -(-reservation.num_tokens // self._block_size)
+        num_most = self._pool.num_blocks // self._num_groups
+        return max(num_prompt, min(num_prompt + reservation.num_extra, num_most)) * self._num_groups
 
     def _try_grant(self, reservation: Reservation, num_spare: int) -> bool:
         needed = self._num_needed(reservation)

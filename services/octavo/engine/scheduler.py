@@ -17,6 +17,8 @@ from octavo.engine.block_pool import BlockPool, step
 from octavo.engine.draft import Draft, Flight, FlightRow
 from octavo.engine.plan import BlockCopy, SampledToken, SlotAdmit, StepPlan, StepResult, TableGrow
 from octavo.engine.prefix_cache import CacheEvent, PrefixCache
+from octavo.engine.remote_legs import RemoteLegs
+from octavo.engine.reservation import Reservation, Reservations
 from octavo.engine.scheduler_spec import SchedulerSpec
 from octavo.engine.sequence import NO_SLOT, LiveRequest, Sequence, Status
 from octavo.engine.slot import SlotTable
@@ -44,6 +46,7 @@ class Scheduler:
         self._waiting = WaitingQueue(self._policy)
         self._running: dict[Sequence, None] = {}
         self._requests: dict[str, LiveRequest] = {}
+        self.remote = RemoteLegs(Reservations(self.pool, self.cache, spec.block_size, spec.num_groups), spec.block_size)
         self._flights: dict[int, Flight] = {}
         self._num_unstarted = 0
         self._num_arrivals = 0
@@ -60,6 +63,7 @@ class Scheduler:
         must not be live.
         """
         self.spec.check_request(request)
+        self.remote.check(request)
         if request.request_id in self._requests:
             raise InternalError(f"request {request.request_id} is live already")
         if self._num_unstarted >= self.spec.max_num_waiting + self._slots.num_free:
@@ -75,6 +79,8 @@ class Scheduler:
         limit = self.spec.limit_of(request)
         out: list[Emission] = []
         live.sequences = [Sequence.of(live, branch, self.spec.num_groups, limit) for branch in request.sequences]
+        if self.remote.add(live):
+            return out
         for sequence in live.sequences:
             self._waiting.push(sequence)
         for sequence in live.sequences:
@@ -102,6 +108,45 @@ class Scheduler:
         live = self._requests.get(request_id)
         if live is not None:
             live.is_paused = is_paused
+
+    # --- pages from another worker -----------------------------------------------------------------------------------
+
+    def grant_pages(self) -> list[Reservation]:
+        """Reservations that got their blocks now: pages may be written into them until `commit_pages` or
+        `give_up_pages` of the same transfer."""
+        if not len(self.remote):
+            return []
+        num_prepared = sum(bool(s.block_tables[0]) for s in self._waiting)
+        return self.remote.reservations.grant(self._num_spare() + num_prepared * self.spec.num_groups)
+
+    def end_pages(
+        self, transfer_id: str, num_tokens: int, first_tokens: dict[int, int], is_complete: bool
+    ) -> list[Emission]:
+        """No page is written any more; `num_tokens` tokens are verified, all of them if `is_complete`.
+
+        `first_tokens` are the next tokens by sequence, emitted elsewhere already.  The first unfinished sequence takes
+        complete pages and the others fork; else what is verified can be found again and the rest is computed here.  The
+        emissions are the ends of sequences that their first token ends.
+        """
+        live, tables, num_shared = self.remote.end(transfer_id, num_tokens, is_complete)
+        out: list[Emission] = []
+        for sequence in [s for s in (live.sequences if live else ()) if not s.is_finished]:
+            if sequence.index in first_tokens:
+                sequence.token_ids.append(first_tokens[sequence.index])
+                sequence.is_resumed = True
+            sequence.status = Status.WAITING
+            self._waiting.push(sequence)
+            stop = self._find_stop(sequence) if sequence.is_resumed else None
+            if stop is not None:
+                out.append(self._end(sequence, stop.finish_reason, stop.stop_reason))
+            elif tables:
+                sequence.block_tables, tables = tables, []
+                sequence.num_computed = min(num_tokens, len(sequence.token_ids) - 1)
+                sequence.num_published = num_tokens // self.spec.block_size
+                sequence.num_cached_tokens = num_shared * self.spec.block_size
+        for block in [b for table in tables for b in table]:
+            self.pool.release(block)
+        return out
 
     def attempt_of(self, request_id: str) -> int | None:
         """The live attempt of a request, or None."""
@@ -180,7 +225,7 @@ class Scheduler:
             if live.is_paused:
                 state = "paused"
             else:
-                order = (Status.RUNNING, Status.PREEMPTED, Status.WAITING)
+                order = (Status.RUNNING, Status.PREEMPTED, Status.WAITING, Status.WAITING_KV)
                 state = next(s.value for s in order if s in statuses)
             num_outputs = sum(s.num_output_tokens for s in live.sequences)
             out.append(RequestState(live.request.request_id, live.request.attempt, state, num_outputs))
@@ -188,16 +233,18 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise `InternalError` unless every block, slot and queue entry is accounted for."""
-        self.pool.check_integrity(table for s in self._running for table in s.block_tables)
+        self.pool.check_integrity(table for s in (*self._running, *self._waiting) for table in s.block_tables)
+        self.remote.reservations.check_integrity()
         self.cache.check_integrity()
         self._slots.check_integrity([s.slot for s in self._running])
         live = [s for x in self._requests.values() for s in x.sequences if not s.is_finished]
         num_running = sum(s.status is Status.RUNNING for s in live)
-        if num_running != len(self._running) or len(live) - num_running != len(self._waiting):
+        num_remote = sum(s.status is Status.WAITING_KV for s in live)
+        if num_running != len(self._running) or len(live) - num_running - num_remote != len(self._waiting):
             raise InternalError(f"{len(live)} live, {len(self._running)} running, {len(self._waiting)} waiting")
         if self._num_unstarted != sum(not x.has_started for x in self._requests.values()):
             raise InternalError(f"{self._num_unstarted} requests counted as waiting")
-        if not live and not self._flights and self.pool.num_free != self.pool.num_blocks:
+        if not live and not self._flights and not len(self.remote) and self.pool.num_free != self.pool.num_blocks:
             raise InternalError(f"idle, but only {self.pool.num_free} of {self.pool.num_blocks} blocks are free")
 
     # --- running sequences -------------------------------------------------------------------------------------------
@@ -307,6 +354,8 @@ class Scheduler:
         `sibling` has computed the prompt.  All known tokens get their blocks at once, so that sequences that prefill
         side by side cannot take each other's room.
         """
+        if sequence.block_tables[0]:
+            return self._admit_prepared(sequence, draft)
         shared = self.cache.match(self._reusable_hashes(sequence))
         num_hit = len(shared[0]) * self.spec.block_size
         num_shared, start = len(shared[0]), num_hit
@@ -330,6 +379,21 @@ class Scheduler:
         if source is not None:
             self._copy_partial(sequence, source, num_shared, draft)
         self._count_cached(sequence, num_hit)
+        self._enter(sequence, draft)
+        self._add_work(sequence, num_tokens, draft)
+        return True
+
+    def _admit_prepared(self, sequence: Sequence, draft: Draft) -> bool:
+        """Admit a sequence whose pages came from another worker: it lacks a slot and at most one block per group."""
+        num_tokens = self._chunk(len(sequence.token_ids) - sequence.num_computed, draft)
+        if not num_tokens:
+            return False
+        num_new = -(-len(sequence.token_ids) // self.spec.block_size) - len(sequence.block_tables[0])
+        if not self._make_room_to_admit(sequence, num_new * len(sequence.block_tables), draft):
+            return False
+        self._waiting.remove(sequence)
+        self._allocate(sequence, num_new)
+        self._count_cached(sequence, max(sequence.num_cached_tokens, 0))
         self._enter(sequence, draft)
         self._add_work(sequence, num_tokens, draft)
         return True
@@ -380,6 +444,8 @@ class Scheduler:
         """
         if self._slots.num_free and self.pool.num_free >= num_blocks + self._num_spare():
             return True
+        if not self._running:
+            return self._take_from_prepared(sequence, num_blocks)
         victims = [s for s in self._running if self._may_displace(sequence, s) and s not in draft.admits]
         victims.sort(key=self._loss_rank)
         if self.pool.num_free + sum(len(t) for s in victims for t in s.block_tables) < num_blocks:
@@ -390,6 +456,15 @@ class Scheduler:
             if self.pool.num_free + self.pool.num_releasing >= num_wanted:
                 return self.pool.num_free >= num_wanted
         return False
+
+    def _take_from_prepared(self, sequence: Sequence, num_blocks: int) -> bool:
+        """Where nothing runs that could give blocks back, the last of those that wait with pages lose theirs."""
+        others = [s for s in self._waiting if s.block_tables[0] and s is not sequence]
+        while self.pool.num_free < num_blocks and others:
+            other = others.pop()
+            self._release_tables(other)
+            other.num_computed = other.num_published = 0
+        return self.pool.num_free >= num_blocks
 
     def _num_spare(self) -> int:
         num_active = sum(not s.is_paused for s in self._running)
@@ -506,10 +581,12 @@ class Scheduler:
         live = sequence.live
         if sequence.slot != NO_SLOT:
             self._leave(sequence, is_known_to_runner=True)
-        else:
+        elif sequence.status is not Status.WAITING_KV:
             self._waiting.remove(sequence)
+            self._release_tables(sequence)
         sequence.status = Status.FINISHED
         if all(s.is_finished for s in live.sequences):
+            self.remote.forget(live)
             del self._requests[live.request.request_id]
             self._num_unstarted -= not live.has_started
 

@@ -14,6 +14,7 @@ class Status(Enum):
     """Where a sequence is.  A paused sequence keeps its status: pausing belongs to the request."""
 
     WAITING = "queued"
+    WAITING_KV = "waiting_kv"
     RUNNING = "running"
     PREEMPTED = "preempted"
     FINISHED = "finished"
