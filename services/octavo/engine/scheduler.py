@@ -116,8 +116,8 @@ class Scheduler:
         `give_up_pages` of the same transfer."""
         if not len(self.remote):
             return []
-        num_prepared = sum(bool(s.block_tables[0]) for s in self._waiting)
-        return self.remote.reservations.grant(self._num_spare() + num_prepared * self.spec.num_groups)
+        num_prepared = sum(len(s.block_tables) for s in self._waiting if s.block_tables[0])
+        return self.remote.reservations.grant(self._num_spare() + num_prepared)
 
     def end_pages(
         self, transfer_id: str, num_tokens: int, first_tokens: dict[int, int], is_complete: bool
