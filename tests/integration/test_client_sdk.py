@@ -1,6 +1,7 @@
 """The gRPC SDK against a running cluster."""
 
 import asyncio
+import re
 
 import grpc
 import httpx
@@ -97,6 +98,13 @@ def test_typed_errors(client, prompt, options, error, param):
     with pytest.raises(error) as caught:
         client.generate(prompt, **options)
     assert caught.value.param == param
+
+
+def test_every_service_counts_under_the_name_that_clients_use(client, tiny_cluster):
+    client.generate("Once", **GREEDY)
+    for address in (tiny_cluster.base_url, "http://" + tiny_cluster.workers[0].addresses["http"]):
+        labels = re.findall(r'model_name="([^"]*)"', httpx.get(address + "/metrics").text)
+        assert set(labels) == {client.models()[0].id}, address
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"x"])

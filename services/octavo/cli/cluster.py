@@ -18,7 +18,7 @@ KV_SHARE = 4
 PORTS = {
     "router": {"grpc": "router_port", "http": "router_metrics_port"},
     "worker": {"grpc": "worker_port", "http": "worker_metrics_port"},
-    "gateway": {"grpc": "grpc_port", "http": "port"},
+    "gateway": {"http": "port", "grpc": "grpc_port"},
 }
 """By role, the setting that holds the port of each address that a service announces."""
 

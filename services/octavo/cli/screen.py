@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 
 from octavo.obs.log import format_line, get_logger
 from octavo.obs.progress import ProgressDisplay
@@ -43,7 +44,7 @@ class Screen:
             self._display.note(f"{name} | {text}")
             return
         fields = {key: value for key, value in entry.items() if key not in NOT_FIELDS}
-        shown = format_line(name, str(entry.get("level", "")), str(entry["message"]), fields)
+        shown = _clock(entry) + format_line(name, str(entry.get("level", "")), str(entry["message"]), fields)
         self._display.note("\n".join([shown, *([entry["trace"]] if "trace" in entry else [])]))
 
 
@@ -74,6 +75,14 @@ def _log_entry(text: str) -> dict[str, str] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and "message" in entry else None
+
+
+def _clock(entry: Mapping[str, str]) -> str:
+    """The local time of a log entry, as our own lines show it."""
+    try:
+        return datetime.fromisoformat(entry["time"]).astimezone().strftime("%H:%M:%S ")
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def how_to_call(model: str, addresses: Mapping[str, str], *, has_chat_template: bool) -> str:

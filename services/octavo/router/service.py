@@ -103,7 +103,7 @@ class RouterService:
 
     async def register(self, record: WorkerRecord) -> float:
         self.fleet_view.join(record, self._clock())
-        logger.info("worker %s joined (%s, %s)", record.worker_id, record.model, record.grpc_address)
+        logger.info("worker %s joined (%s, %s)", record.worker_id, ", ".join(record.served_names), record.grpc_address)
         self._membership_changed()
         return HEARTBEAT_PERIOD_S
 

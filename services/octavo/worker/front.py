@@ -62,7 +62,7 @@ class Front:
         self._published: tuple[object, ...] = ()
         self._published_s = 0.0
         self._registration: Registration | None = None
-        self._metrics = WorkerMetrics(config.model.model, settings.worker_id)
+        self._metrics = WorkerMetrics(_served_name(config), settings.worker_id)
         self._is_serving = False
 
     @property
@@ -102,7 +102,7 @@ class Front:
         try:
             grpc_address = await self._server.start()
             self.service.worker_id = settings.worker_id or grpc_address
-            self._metrics = WorkerMetrics(self._config.model.model, self.service.worker_id)
+            self._metrics = WorkerMetrics(_served_name(self._config), self.service.worker_id)
             logger.info("worker %s listens on %s (HTTP %s)", self.service.worker_id, grpc_address, http_address)
             self._notifier.listening(grpc=grpc_address, http=http_address)
             return await self._run(stop)
@@ -146,7 +146,7 @@ class Front:
         self._registration = Registration(routers, record, lambda: self.service.is_ready, self._notifier.ready)
         self._registration.start()
         await self._set_serving(True)
-        logger.info("worker %s is ready: %s, %d blocks", record.worker_id, record.model, record.num_blocks)
+        logger.info("worker %s is ready: %s, %d blocks", record.worker_id, record.served_names[0], record.num_blocks)
 
     def _record(self) -> WorkerRecord | None:
         record = self._engine.record
@@ -294,3 +294,8 @@ class Front:
         metrics.engine_age_s.set(self._engine.age_s())
         metrics.set_frames(self._tokens.num_frames, self._tokens.num_unreachable, self.service.num_resends)
         return metrics.render()
+
+
+def _served_name(config: WorkerService) -> str:
+    """The name of the model in metrics: the one that clients use, as at the gateway."""
+    return (*config.model.served_model_name, config.model.model)[0]

@@ -143,7 +143,10 @@ def read_flags(parser: argparse.ArgumentParser, command: type, argv: Sequence[st
     for arg in unknown:
         if arg.startswith("-") or not any(other.startswith("-") for other in unknown):
             name = arg.split("=", 1)[0]
-            parsed.problems.append(Problem("arguments", show(name), f"there is no such flag{suggest(name, flags)}"))
+            allowed = f"there is no such flag{suggest(name, flags)}"
+            if not arg.startswith("-"):
+                allowed = "only one MODEL is taken, and every other value belongs after its flag"
+            parsed.problems.append(Problem("arguments", show(name), allowed))
     found = vars(namespace)
     parsed.config_path = found.get("config", "")
     for setting in settings_of(command):

@@ -83,8 +83,8 @@ def test_ports_and_ids_count_up() -> None:
     assert [(port, name) for _, port, name in fixed_ports(made)] == [
         (5000, "worker_port"),
         (5001, "worker_port"),
-        (8001, "grpc_port"),
         (8000, "port"),
+        (8001, "grpc_port"),
     ]
     assert fixed_ports(plan("--port", "0")) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import time
 
 from octavo.cli.screen import Screen, how_to_call, reachable
 from octavo.obs.progress import ProgressDisplay
@@ -26,6 +27,19 @@ def test_lines_for_people_are_prefixed() -> None:
         "worker 1 | plain {text",
         'worker 1 | {"no": "log line"}',
     ]
+
+
+def test_a_service_line_has_the_time_of_its_entry_in_local_time(monkeypatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-02:00")
+    time.tzset()
+    try:
+        stream = io.StringIO()
+        entry = {"level": "info", "message": "loaded", "time": "2026-12-01T21:58:42.034Z"}
+        Screen(ProgressDisplay(stream), is_text=True).line("worker", json.dumps(entry))
+        assert stream.getvalue() == "23:58:42 INFO    worker: loaded\n"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_json_lines_pass_unchanged() -> None:

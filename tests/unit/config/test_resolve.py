@@ -168,7 +168,7 @@ def test_spellings_users_know() -> None:
     ("argv", "message"),
     [
         (["m", "--port"], "expected one argument"),
-        (["m", "extra"], "there is no such flag"),
+        (["m", "extra"], "got 'extra'; only one MODEL is taken"),
         (["m", "--prot=9"], "did you mean --port?"),
         (["m", "--gpu-memory-utilization", "nan"], "must be a number"),
         (["m", "--gpu-memory-utilization", "1.5"], "between 0.01 and 1"),
