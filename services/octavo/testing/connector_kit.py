@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from octavo import faults
 from octavo.testing.connector_engine import MAX_TOKENS, Shape, Worker
 from octavo.transfer.connector.peer import Copied
 from octavo.transfer.connector.registry import create_peer, create_store
@@ -325,6 +326,28 @@ def memory_used_again(name: str) -> None:
         assert (counters.failures, counters.num_bad_pages) == ({"stale": 1}, 0)
 
 
+def a_bad_link(name: str) -> None:
+    """The hello is lost, other messages are doubled and reordered (fault point `transfer.send`): late, but exact."""
+    faults.arm("transfer.send#1:drop,transfer.send%2:double,transfer.send#7-9:reorder")
+    try:
+        with pair_of(name) as pair:
+            pages = pair.p.reserve("t", 128)
+            pair.open(128)
+            pair.allocate(128)
+            end_s = time.monotonic() + WAIT_S
+            while not pair.outcome() and time.monotonic() < end_s:
+                pair.run_for(0.02)
+                pair.skip(0.3)
+                pair.p.endpoint.fill("t", pages[:3])
+                del pages[:3]
+                if not pages:
+                    pair.p.endpoint.finish("t", 128, b"token 0")
+            check_exact(pair, 128)
+            assert pair.c.endpoint.consumer.counters.num_bad_pages == 0
+    finally:
+        faults.arm("")
+
+
 def a_restarted_peer(name: str) -> None:
     """Twenty lives behind one name: an old one is never used, and nothing of it stays mapped or connected."""
     with pair_of(name) as pair:
@@ -405,6 +428,7 @@ PEER_CASES: dict[str, Callable[[str], None]] = {
             a_corrupted_byte,
             a_sender_of_bad_pages,
             memory_used_again,
+            a_bad_link,
             a_restarted_peer,
         )
     },
