@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+if TYPE_CHECKING:
+    from octavo.kernels.cpu.native import AttentionCall
 
 Lengths = list[int] | npt.NDArray[np.integer[Any]]
 MAX_CAPTURED_PREFILLS = 64
@@ -85,6 +88,8 @@ class AttentionBackend(ABC):
     is_batch_invariant: ClassVar[bool]
     has_rotary: ClassVar[bool] = False
     """Whether `run_rotary` is there."""
+    has_layer_call: ClassVar[bool] = False
+    """Whether `layer_call` is there."""
     is_capturable: ClassVar[bool] = False
     """Whether a captured step of `run`s stays right for every later `plan` of as many rows."""
 
@@ -106,6 +111,13 @@ class AttentionBackend(ABC):
 
         q and out are [num_rows, num_heads, head_dim].
         """
+
+    def layer_call(self, kv: torch.Tensor) -> AttentionCall:
+        """The planned step for a layer's view `kv`, as a layer in one native call takes it.
+
+        Only where `has_layer_call` is set.  Valid until the next call of any verb.
+        """
+        raise NotImplementedError(f"{self.name} cannot be part of a native layer")
 
     def run_rotary(
         self, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None, kv: torch.Tensor, out: torch.Tensor

@@ -7,6 +7,7 @@ from model_double import OneRank
 from octavo.engine.model.loader import load
 from octavo.engine.model.registry import create_model
 from octavo.hub.files import ModelFiles
+from octavo.kernels.cpu import native
 from octavo.testing.tiny_model import tiny_config
 
 CONFIGS = {
@@ -26,9 +27,12 @@ def own_row(layer, q, k, v):
     return q + v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
 
+@pytest.mark.parametrize("kernels", ["native", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("label", CONFIGS)
-def test_a_row_does_not_depend_on_its_batch(label, dtype):
+def test_a_row_does_not_depend_on_its_batch(label, dtype, kernels, monkeypatch):
+    if kernels == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
     config = CONFIGS[label]
     model = create_model(config, dtype, "cpu", OneRank())
     load(model, ModelFiles("tiny", "none", config, (), None), "dummy", 1)

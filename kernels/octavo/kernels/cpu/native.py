@@ -24,7 +24,7 @@ SWITCH = "OCTAVO_CPU_KERNELS"
 """Environment variable: `torch` leaves the C++ kernels out, an ISA's name takes that one, empty the best."""
 
 STEP = 16
-"""Rows of norms, and halves of heads, are multiples of this: the widest vector."""
+"""Rows of norms are multiples of this: the widest vector."""
 
 PANEL = 32
 """Outputs of a panel of packed weights (csrc/linear.h)."""
@@ -53,6 +53,21 @@ class AttentionCall(ctypes.Structure):
         ),
         ("scale", _FLOAT),
         ("is_bf16", _INT),
+        *((name, _POINTER) for name in ("cosines", "sines", "positions", "q_norm", "k_norm")),
+        ("eps", _FLOAT),
+    )
+
+
+class LayerCall(ctypes.Structure):
+    """`Layer` of csrc/layer.h."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("qkv", "output", "gate_up", "down")),
+        *((name, _POINTER) for name in ("qkv_bias", "output_bias", "gate_up_bias", "down_bias")),
+        *((name, _POINTER) for name in ("input_norm", "mlp_norm")),
+        *((name, _INT) for name in ("hidden", "heads", "kv_heads", "ffn")),
+        ("eps", _FLOAT),
+        ("is_bf16", _INT),
     )
 
 
@@ -65,6 +80,7 @@ _SIGNATURES = {
     "octavo_rms_norm": (_POINTER, _POINTER, _POINTER, _POINTER, _INT, _INT, _LONG, _FLOAT),
     "octavo_rope": (_POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _LONG),
     "octavo_attention": (_POINTER,),
+    "octavo_layer": (_POINTER, _POINTER, _POINTER, _POINTER, _INT),
 }
 
 
@@ -211,7 +227,7 @@ def _rms_norm(x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tens
 
 def can_rotate(x: torch.Tensor) -> bool:
     """Whether `rope_` takes x [num_rows, num_heads, head_dim]."""
-    return x.shape[2] % (2 * STEP) == 0 and x.stride(1) == x.shape[2]
+    return x.stride(1) == x.shape[2]
 
 
 def rope_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from octavo.kernels.attention import AttentionBackend, AttentionBatch, AttentionSpec
+from octavo.kernels.attention import AttentionBackend, AttentionBatch, AttentionSpec, HeadNorm, Rotary
 from octavo.kernels.cpu import native
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -21,6 +21,8 @@ class CpuAttention(AttentionBackend):
 
     name: ClassVar[str] = "cpu"
     is_batch_invariant: ClassVar[bool] = True
+    has_rotary: ClassVar[bool] = True
+    has_layer_call: ClassVar[bool] = True
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
@@ -67,6 +69,23 @@ class CpuAttention(AttentionBackend):
         call.table_width = tables.shape[1] if tables.dim() == 2 else 0
         call.num_rows, call.num_seqs = slots.shape[0], lens.shape[0]
 
+    def run_rotary(
+        self, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None, kv: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        spec, qkv = self.spec, qkv.float().contiguous()
+        k, v = spec.num_heads, spec.num_heads + spec.num_kv_heads
+        with_rotary(self._call, rotary, norm)
+        try:
+            self.run(qkv[:, :k], qkv[:, k:v], qkv[:, v:], kv, out)
+        finally:
+            self._call.cosines = None
+
+    def layer_call(self, kv: torch.Tensor) -> native.AttentionCall:
+        if kv.dtype != self.spec.kv_dtype or kv.stride()[1:] != self._inner:
+            raise ValueError(f"a layer's view needs contiguous blocks of {self.spec.kv_dtype}, got {kv.stride()}")
+        self._call.kv, self._call.block_stride = kv.data_ptr(), kv.stride(0)
+        return self._call
+
     def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv: torch.Tensor, out: torch.Tensor) -> None:
         library = native.library()
         assert library is not None, "validate() was asked"
@@ -74,15 +93,20 @@ class CpuAttention(AttentionBackend):
             return
         q, k, v = _rows(q), _rows(k), _rows(v)
         result = out if out.dtype == torch.float32 and out.is_contiguous() else torch.empty(out.shape)
-        call = self._call
-        call.q, call.k, call.v, call.out, call.kv = (t.data_ptr() for t in (q, k, v, result, kv))
+        call = self.layer_call(kv)
+        call.q, call.k, call.v, call.out = (t.data_ptr() for t in (q, k, v, result))
         call.ldq, call.ldk, call.ldv = q.stride(0), k.stride(0), v.stride(0)
-        call.block_stride = kv.stride(0)
-        if kv.dtype != self.spec.kv_dtype or kv.stride()[1:] != self._inner:
-            raise ValueError(f"a layer's view needs contiguous blocks of {self.spec.kv_dtype}, got {kv.stride()}")
         library.octavo_attention(ctypes.byref(call))
         if result is not out:
             out.copy_(result)
+
+
+def with_rotary(call: native.AttentionCall, rotary: Rotary, norm: HeadNorm | None) -> None:
+    """Make a call turn q and k, and norm them where there is a norm.  The caller holds tables and norms, float32."""
+    call.cosines, call.sines = rotary.cos.data_ptr(), rotary.sin.data_ptr()
+    call.positions = rotary.positions.data_ptr()
+    call.q_norm, call.k_norm = (None, None) if norm is None else (norm.q.data_ptr(), norm.k.data_ptr())
+    call.eps = 0.0 if norm is None else norm.eps
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 from octavo.engine.model.linear import Linear
 from octavo.engine.model.weight import WeightTable
 from octavo.kernels.attention import HeadNorm, Rotary
+from octavo.kernels.cpu.native import AttentionCall
 from octavo.kv.layout import GroupSpec
 
 
@@ -34,6 +35,17 @@ class RotaryAttention(AttentionContext, Protocol):
 
     def attend_rotary(self, layer: int, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None) -> torch.Tensor:
         """qkv [num_tokens, num_heads + 2 num_kv_heads, head_dim], given up → [num_tokens, num_heads, head_dim]."""
+        ...
+
+
+@runtime_checkable
+class LayerAttention(AttentionContext, Protocol):
+    """A context whose attention can be part of a layer that runs in one native call."""
+
+    has_layer_call: bool
+
+    def layer_call(self, layer: int) -> AttentionCall:
+        """The layer's part of the step; valid until the next call."""
         ...
 
 

@@ -6,7 +6,7 @@ in the defaults of their configs, in biases, in norms of q and k, and in which l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from octavo.engine.model.activation import activation
-from octavo.engine.model.base import AttentionContext, CausalLM, RotaryAttention
+from octavo.engine.model.base import AttentionContext, CausalLM, LayerAttention, RotaryAttention
 from octavo.engine.model.geometry import check_sizes, require, require_numbers, resolve_length
 from octavo.engine.model.linear import HeadLinear, Linear, PackedLinear, Place, RowLinear
 from octavo.engine.model.rope import RopeTable, read_rope
@@ -23,6 +23,8 @@ from octavo.engine.model.window import layer_groups
 from octavo.errors import InvalidInput
 from octavo.kernels import op
 from octavo.kernels.attention import HeadNorm
+from octavo.kernels.cpu.layer import LayerWeights, NativeLayer
+from octavo.kernels.cpu.native import PackedWeight
 
 PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Which Hugging Face linears each fused one holds, in order."""
@@ -50,6 +52,7 @@ class _Layer:
         hidden, ffn, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
         q, kv = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
         self._head_dim, self._eps = head_dim, config["rms_norm_eps"]
+        self._num_ranks = place.comm.size
         self._num_heads = config["num_attention_heads"] // place.comm.size
         self._num_kv_heads = config["num_key_value_heads"] // place.comm.size
         qkv_sizes = dict(zip(PACKED["qkv_proj"], (q, kv, kv), strict=True))
@@ -76,6 +79,17 @@ class _Layer:
         yield f"{prefix}post_attention_layernorm.weight", replicated(self.mlp_norm)
         yield from self.gate_up_proj.slots(f"{prefix}mlp.")
         yield from self.down_proj.slots(f"{prefix}mlp.down_proj")
+
+    def native(self) -> NativeLayer | None:
+        """This layer in one native call, where that is possible; after its weights are loaded."""
+        linears = [(linear.weight, linear.bias) for linear in self.linears()]
+        packed = [(weight, bias) for weight, bias in linears if isinstance(weight, PackedWeight)]
+        if len(packed) < len(linears) or self._act is not None or self._num_ranks > 1:
+            return None
+        qkv, output, gate_up, down = packed
+        norms = self.input_norm, self.mlp_norm, self.head_norm
+        weights = LayerWeights(qkv, output, gate_up, down, *norms, self._eps)
+        return None if NativeLayer.validate(weights) else NativeLayer(weights)
 
     def attend(self, index: int, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         num_rows = x.shape[0]
@@ -155,11 +169,17 @@ class LlamaForCausalLM(CausalLM):
         ]
         self._norm = place.empty_norm(config["hidden_size"])
         self._compute_dtype = place.compute_dtype
+        self._native: list[NativeLayer] = []
         self._is_tied = bool(config["tie_word_embeddings"])
         tied = self._embedding if self._is_tied else None
         self._head = HeadLinear(place, config["hidden_size"], self.vocab_size, tied)
         self.weights = WeightTable(self._slots(), "model.")
         self.weights.ignore("rotary_emb.inv_freq", *(["lm_head.weight"] if self._is_tied else []))
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        super().load_weights(weights)
+        layers = [native for layer in self._layers if (native := layer.native()) is not None]
+        self._native = layers if len(layers) == len(self._layers) else []
 
     @classmethod
     def complete(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,6 +232,8 @@ class LlamaForCausalLM(CausalLM):
         beat: Callable[[], None],
     ) -> torch.Tensor:
         x = F.embedding(token_ids, self._embedding).to(self._compute_dtype)
+        if self._native and isinstance(attention, LayerAttention) and attention.has_layer_call:
+            return self._forward_native(x, positions, attention, beat)
         residual: torch.Tensor | None = None
         attend = self._attend(positions, attention)
         if self._is_fusable and op.is_few(x):
@@ -221,6 +243,16 @@ class LlamaForCausalLM(CausalLM):
             return op.add_rms_norm(x, None, self._norm, self._eps)[0]
         for index, layer in enumerate(self._layers):
             x, residual = layer(index, x, residual, attend)
+            beat()
+        return op.add_rms_norm(x, residual, self._norm, self._eps)[0]
+
+    def _forward_native(
+        self, x: torch.Tensor, positions: torch.Tensor, attention: LayerAttention, beat: Callable[[], None]
+    ) -> torch.Tensor:
+        """The same hidden states, bit for bit, with one call a layer."""
+        residual, rotary = torch.empty_like(x), self._rope.rotary(positions)
+        for index, layer in enumerate(self._native):
+            layer.run(attention.layer_call(index), rotary, x, residual, is_first=index == 0)
             beat()
         return op.add_rms_norm(x, residual, self._norm, self._eps)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from octavo.kernels.attention import AttentionBackend, AttentionBatch, HeadNorm, Rotary
+from octavo.kernels.cpu.native import AttentionCall
 from octavo.kv.layout import KVLayout
 
 
@@ -17,6 +18,7 @@ class PagedAttention:
     def __init__(self, layout: KVLayout, backends: list[AttentionBackend], kv: torch.Tensor) -> None:
         self.kv = kv
         self.has_rotary = all(backend.has_rotary for backend in backends)
+        self.has_layer_call = all(backend.has_layer_call for backend in backends)
         self._backends = backends
         self._layers: dict[int, tuple[AttentionBackend, torch.Tensor]] = {}
         for spec, backend in zip(layout.groups, backends, strict=True):
@@ -45,6 +47,11 @@ class PagedAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         backend.run(q, k, v, kv, out)
         return out
+
+    def layer_call(self, layer: int) -> AttentionCall:
+        """The layer's part of the planned step, for a layer that is one native call."""
+        backend, kv = self._layers[layer]
+        return backend.layer_call(kv)
 
     def attend_rotary(self, layer: int, qkv: torch.Tensor, rotary: Rotary, norm: HeadNorm | None) -> torch.Tensor:
         """As a call, from qkv [num_rows, num_heads + 2 num_kv_heads, head_dim] before norms and rotation."""

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "pool.h"
+#include "row.h"
 #include "simd.h"
 
 namespace octavo {
@@ -18,10 +19,11 @@ constexpr int ROWS = 6;          // query rows of a tile
 constexpr int KEYS = 4;          // keys whose scores are computed together
 constexpr int AHEAD = 32;        // keys between the one computed and the one fetched from memory
 constexpr int TASK_TOKENS = 32;  // query tokens of a task
+constexpr int WRITE_ROWS = 32;   // rows of a task that writes the cache
 constexpr int DIMS = 4;          // vectors of the output that a pass over the values adds up
 
 struct Attention {
-  const float *q, *k, *v;  // [num_rows] heads of head_dim, row strides ldq, ldk, ldv
+  float *q, *k, *v;        // [num_rows] heads of head_dim, row strides ldq, ldk, ldv
   float* out;              // [num_rows][num_heads][head_dim]
   void* kv;                // a layer's view
   const int64_t* slots;    // [num_rows]
@@ -31,7 +33,23 @@ struct Attention {
   int num_rows, num_seqs, num_heads, num_kv_heads, head_dim, block_size, window;
   float scale;
   int is_bf16;
+  // With these, heads of q and k are first normed (where there is a norm) and turned, in place.
+  const float *cosines, *sines;  // [max_len][head_dim], or null
+  const int64_t* positions;      // [num_rows]
+  const float *q_norm, *k_norm;  // [head_dim], or null
+  float eps;
 };
+
+inline void turn(const Attention& a, int row) {
+  const float *cosines = a.cosines + a.positions[row] * a.head_dim, *sines = a.sines + a.positions[row] * a.head_dim;
+  for (int h = 0; h < a.num_heads + a.num_kv_heads; h++) {
+    bool is_q = h < a.num_heads;
+    float* head = is_q ? a.q + row * a.ldq + h * a.head_dim : a.k + row * a.ldk + (h - a.num_heads) * a.head_dim;
+    const float* weight = is_q ? a.q_norm : a.k_norm;
+    if (weight) norm_row(head, weight, head, a.head_dim, a.eps);
+    rotate(head, cosines, sines, a.head_dim);
+  }
+}
 
 template <class T>
 void write_cache(const Attention& a, int row) {
@@ -223,8 +241,11 @@ void attend_tokens(const Attention& a, int seq, int head, int first, int num, Sc
 
 template <class T>
 void attention(Pool& pool, const Attention& a, std::vector<Scratch>& scratch) {
-  pool.run((a.num_rows + 63) / 64, [&](int task, int) {
-    for (int row = task * 64; row < std::min(a.num_rows, task * 64 + 64); row++) write_cache<T>(a, row);
+  pool.run((a.num_rows + WRITE_ROWS - 1) / WRITE_ROWS, [&](int task, int) {
+    for (int row = task * WRITE_ROWS; row < std::min(a.num_rows, (task + 1) * WRITE_ROWS); row++) {
+      if (a.cosines) turn(a, row);
+      write_cache<T>(a, row);
+    }
   });
   struct Task {
     int seq, head, first, num;

@@ -1,7 +1,5 @@
 // The C interface.  One call at a time uses the pool and its scratch memory; others wait.
-#include "attention.h"
-#include "linear.h"
-#include "row.h"
+#include "layer.h"
 
 using namespace octavo;
 
@@ -9,8 +7,7 @@ namespace {
 
 std::mutex calls;
 std::unique_ptr<Pool> pool;
-std::vector<float> packed_rows;
-std::vector<Scratch> scratch;
+Buffers buffers;
 
 Pool& threads() {
   if (!pool) pool = std::make_unique<Pool>(1);
@@ -38,8 +35,7 @@ void octavo_pack(const void* weight, void* out, int n, int k, int is_bf16) {
 
 void octavo_linear(const Linear* a) {
   std::lock_guard<std::mutex> lock(calls);
-  if (a->is_bf16) linear<bf16>(threads(), *a, packed_rows);
-  else linear<float>(threads(), *a, packed_rows);
+  linear(threads(), *a, buffers.packed);
 }
 
 void octavo_rms_norm(
@@ -54,10 +50,15 @@ void octavo_rope(
   rope(threads(), x, cosines, sines, num_rows, num_heads, head_dim, ldx);
 }
 
+// x [num_rows][hidden] is what the layer before adds to residual [num_rows][hidden], then what this one adds to it.
+void octavo_layer(const Layer* layer, const Attention* a, float* x, float* residual, int is_first) {
+  std::lock_guard<std::mutex> lock(calls);
+  run_layer(threads(), *layer, *a, x, residual, is_first, buffers);
+}
+
 void octavo_attention(const Attention* a) {
   std::lock_guard<std::mutex> lock(calls);
-  if (a->is_bf16) attention<bf16>(threads(), *a, scratch);
-  else attention<float>(threads(), *a, scratch);
+  attention(threads(), *a, buffers.scratch);
 }
 
 }
