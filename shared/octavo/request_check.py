@@ -54,6 +54,8 @@ def check_types(params: SamplingParams) -> SamplingParams:
     A stop string may stand for a list of one, lists for tuples, integers for floats.  Raises `InvalidInput` that lists
     the fields of any other type.
     """
+    if not isinstance(params, SamplingParams):
+        raise InvalidInput.of([Problem("sampling_params", show(params), "must be SamplingParams")])
     values: dict[str, object] = {}
     problems: list[Problem] = []
     for item in msgspec.structs.fields(SamplingParams):

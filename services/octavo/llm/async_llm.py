@@ -65,7 +65,7 @@ class AsyncLLM:
         if isinstance(request, Request):
             prepared = Prepared(request, None)
         else:
-            prepared = frontend.prepare(request, "" if prompt is None else prompt, params, priority=priority)
+            prepared = frontend.prepare(request, prompt, params, priority=priority)
         stream = RequestStream(prepared.request.request_id, self.abort_request)
         loop = asyncio.get_running_loop()
         self._send(lambda: self._start(prepared, stream, loop))

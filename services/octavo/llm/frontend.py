@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from octavo.errors import InvalidInput, Problem, show
 from octavo.llm.prompt import Prompt, read_prompt
 from octavo.request import Request, SequenceInput
 from octavo.request_check import check_prompt, check_types
@@ -55,7 +56,7 @@ class Frontend:
     def prepare(
         self,
         request_id: str,
-        prompt: Prompt,
+        prompt: Prompt | None,
         params: SamplingParams | None,
         *,
         priority: int = 0,
@@ -65,6 +66,8 @@ class Frontend:
 
         Raises `InvalidInput` (or `TooLong`) when it can never run.
         """
+        if not isinstance(request_id, str) or not request_id:
+            raise InvalidInput.of([Problem("request_id", show(request_id), "must be a text that is not empty")])
         is_given = params is not None
         params = self.default_params() if params is None else check_types(params)
         parts = read_prompt(prompt, field)

@@ -88,8 +88,6 @@ class LLMEngine:
         if isinstance(request, Request):
             self.add_prepared(Prepared(request, None))
             return
-        if prompt is None:
-            raise InvalidInput("prompt: got None; a request id needs a prompt", param="prompt")
         self.add_prepared(self.frontend.prepare(request, prompt, params, priority=priority))
 
     def add_prepared(self, prepared: Prepared) -> None:

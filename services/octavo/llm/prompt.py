@@ -35,7 +35,7 @@ def list_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return list(prompts)
 
 
-def read_prompt(prompt: Prompt, field: str = "prompt") -> PromptParts:
+def read_prompt(prompt: Prompt | None, field: str = "prompt") -> PromptParts:
     """The parts of one prompt; raises `InvalidInput` for anything of another form.  Ids are not looked at."""
     if isinstance(prompt, str):
         return PromptParts(prompt, None)

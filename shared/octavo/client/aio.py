@@ -75,7 +75,7 @@ class AsyncClient:
 
     async def detokenize(self, ids: Sequence[int], *, model: str = "", skip_special_tokens: bool = False) -> str:
         """The text of token ids."""
-        return await self._rpc.detokenize(model, list(ids), skip_special_tokens, self._timeout_s)
+        return await self._rpc.detokenize(model, _list("ids", ids, "token ids"), skip_special_tokens, self._timeout_s)
 
     async def abort(self, request_id: str) -> bool:
         """End the live requests with this label; returns whether there was one."""
@@ -125,7 +125,9 @@ def _take(call: GenerateCall | ChatCall, options: dict[str, Any], names: Sequenc
 
 def _explicit(options: dict[str, Any]) -> dict[str, Any]:
     """Sampling settings by name.  `params` gives all of them; single options override it."""
-    params: SamplingParams | None = options.pop("params", None)
+    params = options.pop("params", None)
+    if not isinstance(params, SamplingParams | None):
+        raise InvalidInput.of([Problem("params", show(params), "must be SamplingParams")])
     given = {} if params is None else msgspec.structs.asdict(params)
     return given | options
 

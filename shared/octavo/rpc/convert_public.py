@@ -14,6 +14,8 @@ from octavo.rpc import public
 from octavo.rpc.convert import explicit_params
 from octavo.sampling_params import SamplingParams
 
+NO_FIT = (TypeError, ValueError, OverflowError, AttributeError)
+"""What protobuf raises for a value that a field does not take."""
 _PARAM_FIELDS = {f.name for f in msgspec.structs.fields(SamplingParams)}
 
 
@@ -27,12 +29,14 @@ def explicit_to_pb(explicit: dict[str, Any]) -> common_pb2.SamplingParams:
             continue
         try:
             if name in ("stop", "stop_token_ids"):
+                if isinstance(value, dict):
+                    raise TypeError("must be a list")
                 getattr(out, name).extend([value] if isinstance(value, str) else value)
             elif name == "logit_bias":
                 out.logit_bias.update(value)
             else:
                 setattr(out, name, value)
-        except (TypeError, ValueError) as error:
+        except NO_FIT as error:
             raise InvalidInput(f"{name}: got {show(value)}; {error}", param=name) from None
     return out
 
@@ -49,7 +53,7 @@ def generate_to_pb(call: public.GenerateCall) -> public_pb2.GenerateRequest:
         else:
             out.token_ids.SetInParent()
             out.token_ids.ids.extend(call.prompt)
-    except (TypeError, ValueError) as error:
+    except NO_FIT as error:
         message = f"prompt: must be text in valid Unicode or a list of token ids ({error})"
         raise InvalidInput(message, param="prompt") from None
     return out
@@ -59,12 +63,38 @@ def _set_plain(
     out: public_pb2.GenerateRequest | public_pb2.ChatRequest, call: public.GenerateCall | public.ChatCall, *more: str
 ) -> None:
     """The fields that both calls have, and `more`; raises `InvalidInput` for one of another type."""
-    for name in ("model", "request_id", "cache_salt", "priority", "timeout_s", *more):
-        value = getattr(call, name)
+    names = ("model", "request_id", "cache_salt", "priority", "timeout_s", *more)
+    _set(out, {name: getattr(call, name) for name in names})
+
+
+def _set(out: Any, values: dict[str, Any]) -> None:
+    """Set fields of a message; raises `InvalidInput` for a value that one does not take."""
+    for name, value in values.items():
         try:
-            setattr(out, name, value)
-        except (TypeError, ValueError) as error:
+            if isinstance(value, list):
+                getattr(out, name).extend(value)
+            else:
+                setattr(out, name, value)
+        except NO_FIT as error:
             raise InvalidInput(f"{name}: got {show(value)}; {error}", param=name) from None
+
+
+def tokenize_to_pb(model: str, text: str, add_special_tokens: bool) -> public_pb2.TokenizeRequest:
+    out = public_pb2.TokenizeRequest()
+    _set(out, {"model": model, "text": text, "add_special_tokens": add_special_tokens})
+    return out
+
+
+def detokenize_to_pb(model: str, ids: list[int], skip_special_tokens: bool) -> public_pb2.DetokenizeRequest:
+    out = public_pb2.DetokenizeRequest()
+    _set(out, {"model": model, "ids": ids, "skip_special_tokens": skip_special_tokens})
+    return out
+
+
+def abort_to_pb(request_id: str) -> public_pb2.AbortRequest:
+    out = public_pb2.AbortRequest()
+    _set(out, {"request_id": request_id})
+    return out
 
 
 def generate_from_pb(pb: public_pb2.GenerateRequest) -> public.GenerateCall:
@@ -86,7 +116,7 @@ def generate_from_pb(pb: public_pb2.GenerateRequest) -> public.GenerateCall:
 def _template_kwargs_json(value: dict[str, Any]) -> str:
     try:
         return json.dumps(value) if value else ""
-    except (TypeError, ValueError) as error:
+    except NO_FIT as error:
         message = f"template_kwargs: got {show(value)}; must be JSON values ({error})"
         raise InvalidInput(message, param="template_kwargs") from None
 
@@ -96,7 +126,7 @@ def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
     for index, message in enumerate(call.messages):
         try:
             messages.append(public_pb2.ChatMessage(**message))
-        except (TypeError, ValueError) as error:
+        except NO_FIT as error:
             path = f"messages[{index}]"
             raise InvalidInput(f"{path}: must have role and content, both text ({error})", param=path) from None
     out = public_pb2.ChatRequest(
@@ -104,9 +134,8 @@ def chat_to_pb(call: public.ChatCall) -> public_pb2.ChatRequest:
         params=explicit_to_pb(call.params),
         template_kwargs_json=_template_kwargs_json(call.template_kwargs),
     )
-    _set_plain(out, call, "continue_final_message")
-    if call.add_generation_prompt is not None:
-        out.add_generation_prompt = call.add_generation_prompt
+    more = () if call.add_generation_prompt is None else ("add_generation_prompt",)
+    _set_plain(out, call, "continue_final_message", *more)
     return out
 
 

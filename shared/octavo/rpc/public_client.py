@@ -37,15 +37,15 @@ class PublicClient:
         return [public.ModelInfo(m.id, m.max_model_len, m.root) for m in reply.models]
 
     async def tokenize(self, model: str, text: str, add_special_tokens: bool, timeout_s: float) -> list[int]:
-        message = public_pb2.TokenizeRequest(model=model, text=text, add_special_tokens=add_special_tokens)
+        message = convert_public.tokenize_to_pb(model, text, add_special_tokens)
         return list((await call(lambda: self._stub.Tokenize(message, timeout=timeout_s))).ids)
 
     async def detokenize(self, model: str, ids: list[int], skip_special_tokens: bool, timeout_s: float) -> str:
-        message = public_pb2.DetokenizeRequest(model=model, ids=ids, skip_special_tokens=skip_special_tokens)
+        message = convert_public.detokenize_to_pb(model, ids, skip_special_tokens)
         return str((await call(lambda: self._stub.Detokenize(message, timeout=timeout_s))).text)
 
     async def abort(self, request_id: str, timeout_s: float) -> bool:
-        message = public_pb2.AbortRequest(request_id=request_id)
+        message = convert_public.abort_to_pb(request_id)
         return bool((await call(lambda: self._stub.Abort(message, timeout=timeout_s))).was_live)
 
     async def health(self, timeout_s: float) -> public.Health:

@@ -141,6 +141,24 @@ def test_wrong_settings_are_refused(make_engine):
             engine.add_request("a", "x", PARAMS.replace(**change))
 
 
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (("r", None), "prompt"),
+        (("r", "a", {"max_tokens": 3}), "sampling_params"),
+        ((5, "a"), "request_id"),
+        ((None, "a"), "request_id"),
+        (("", "a"), "request_id"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(make_engine, call, field):
+    engine = make_engine()
+    with pytest.raises(InvalidInput) as caught:
+        engine.add_request(*call)
+    assert caught.value.param == field
+    assert not engine.has_unfinished_requests()
+
+
 def test_closing_aborts_what_is_live(make_engine):
     engine = make_engine()
     engine.add_request("a", "one", PARAMS)
