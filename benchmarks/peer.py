@@ -1,4 +1,4 @@
-"""transformers' `generate` in a process of its own, so that nothing of Octavo's settings or threads touches it.
+"""transformers' `generate` in a process of its own, so that none of Octavo's threads touches it.
 
     python benchmarks/peer.py WEIGHTS CACHE DTYPE
 

@@ -20,6 +20,8 @@ from typing import Protocol
 import psutil
 from harness import Prompts
 
+from octavo.engine.threads import SPIN_COUNT
+
 START_LIMIT_S = 300
 STOP_LIMIT_S = 60
 
@@ -161,8 +163,9 @@ class Transformers:
     def __init__(self, weights: Path, cache: Path, dtype: str) -> None:
         cache.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(Path(__file__).with_name("peer.py")), str(weights), str(cache), dtype]
-        # The peer keeps transformers' own settings: those that Octavo made for itself stay here.
-        env = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        # The peer's threads wait as Octavo's do: with OpenMP's own setting a busy machine slows it tenfold, which
+        # would flatter every ratio.
+        env = {"GOMP_SPINCOUNT": SPIN_COUNT, **os.environ}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self._hear("ready")
 
