@@ -106,6 +106,9 @@ ToProducer = Hello | Renew | ConsumerEnd | Probe
 class Status(msgspec.Struct, array_like=True, tag="status"):
     """Where the transfer is: its epoch, and filled pages, the first of which is number `first` of those announced.
 
+    `state` is the producer's; `unknown` refuses the hello of a transfer that was never opened there, and any state
+    but `reserved`, `filling` and `ready` means that no page can be read (any more).
+
     `epoch` stands in word `slot` of the producer's epoch table for as long as the pages may be read.
     """
 

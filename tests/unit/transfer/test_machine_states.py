@@ -80,7 +80,7 @@ class TestProducer:
         p = Producer(P)
         p.receive(hello(), 0.0)
         assert sent(p.tick(4.9)) == []
-        assert [(m.outcome, m.reason) for m in sent(p.tick(5.0))] == [("failed", "unknown")]
+        assert [m.state for m in sent(p.tick(5.0))] == ["unknown"]
         assert p.reserve("t", ("r", 1), 6.0) == [Cancel("t", Reason.CANCELLED), Free("t")]
 
     def test_pages_within_the_consumers_prefix_are_not_announced(self) -> None:
@@ -142,6 +142,16 @@ class TestProducer:
         p = Producer(P)
         p.receive(end_of("failed"), 0.0)
         assert of(p.reserve("t", ("r", 1), 1.0), Cancel) == [Cancel("t", Reason.CANCELLED)]
+
+    def test_a_transfer_forgotten_for_long_makes_no_second_terminal_message(self) -> None:
+        p = producer(2)
+        p.receive(hello(), 0.0)
+        p.finish("t", 32, b"", 0.0)
+        p.fail("t", Reason.CANCELLED, 1.0)
+        p.tick(62.0)
+        assert p.receive(hello(pull_id=2), 62.0) == []
+        assert sent(p.receive(end_of("failed", 2), 63.0)) == [EndAck("t", "p.0")]
+        assert sent(p.tick(70.0)) == []
 
     def test_a_new_life_of_the_consumer_voids_what_the_old_one_wanted(self) -> None:
         p = producer(1)

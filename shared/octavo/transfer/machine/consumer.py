@@ -322,7 +322,8 @@ class Consumer:
 
     def _status(self, transfer: Incoming, pull: Pull, status: Status, now_s: float) -> list[Action]:
         if status.state not in ("reserved", "filling", "ready"):
-            return self._fail_pull(transfer, pull, Reason.STALE, now_s)
+            reason = Reason.UNKNOWN if status.state == Reason.UNKNOWN.value else Reason.STALE
+            return self._fail_pull(transfer, pull, reason, now_s)
         if pull.terms is None:
             if incompatibilities(self.terms, status.terms):
                 return self._fail_pull(transfer, pull, Reason.INCOMPATIBLE, now_s)

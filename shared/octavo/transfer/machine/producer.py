@@ -34,6 +34,9 @@ from octavo.transfer.message import (
 )
 from octavo.transfer.terms import incompatibilities
 
+UNKNOWN = "unknown"
+"""State in the answer to a hello of a transfer that was never opened here."""
+GONE = ProducerState.EXPIRED.value
 _UNSTARTED = (ProducerState.RESERVED, ProducerState.FILLING)
 
 
@@ -168,9 +171,8 @@ class Producer:
         for transfer_id, parked in list(self._parked.items()):
             if parked.until_s <= now_s:
                 del self._parked[transfer_id]
-                end = self._failed(transfer_id, parked.hello.pull_id, Reason.UNKNOWN)
-                self.ledger.bury(transfer_id, now_s, end)
-                out.append(Send(parked.hello.terms.worker_id, end))
+                self.ledger.bury(transfer_id, now_s)
+                out.append(self._refusal(parked.hello, UNKNOWN))
         self.ledger.sweep(now_s)
         return out
 
@@ -239,7 +241,7 @@ class Producer:
                 known.hello = hello
             return []
         if len(self._parked) >= self.limits.max_parked:
-            return [Send(peer, self._failed(hello.transfer_id, hello.pull_id, Reason.NO_SPACE))]
+            return [self._refusal(hello, UNKNOWN)]
         self.counters.num_parked += 1
         self._parked[hello.transfer_id] = _Parked(hello, now_s + self.limits.park_s)
         return []
@@ -257,9 +259,14 @@ class Producer:
             transfer.lease.renew(now_s)
         return [self._status(transfer, renew.num_pages), *self._answer(transfer)]
 
+    def _refusal(self, hello: Hello, state: str) -> Send:
+        """No terminal message: only a transfer that was opened here has one."""
+        self.counters.count_failure(state)
+        return Send(hello.terms.worker_id, Status(hello.transfer_id, hello.pull_id, self.terms, state, 0, 0))
+
     def _answer_late(self, peer: str, stone: Tombstone, transfer_id: str, pull_id: int) -> list[Action]:
         """A pull of a transfer that has ended gets its terminal message again, and hears that the pages are gone."""
-        gone = Status(transfer_id, pull_id, self.terms, ProducerState.EXPIRED.value, 0, 0)
+        gone = Status(transfer_id, pull_id, self.terms, UNKNOWN if stone.end is None else GONE, 0, 0)
         if stone.end is None or stone.end.outcome == OUTCOME_READY:
             return [Send(peer, gone)]
         return [Send(peer, msgspec.structs.replace(stone.end, pull_id=pull_id))]
@@ -267,13 +274,10 @@ class Producer:
     def _consumer_end(self, message: ConsumerEnd, now_s: float) -> list[Action]:
         ack = Send(message.worker_id, EndAck(message.transfer_id, self.terms.incarnation))
         transfer = self.ledger.get(message.transfer_id)
-        parked = self._parked.pop(message.transfer_id, None)
+        self._parked.pop(message.transfer_id, None)
         if transfer is None:
-            stone = self.ledger.tombstone(message.transfer_id, now_s)
-            if stone is None:
-                end = self._failed(message.transfer_id, message.pull_id, Reason.CANCELLED)
-                self.ledger.bury(message.transfer_id, now_s, end)
-                return [Send(message.worker_id, end), ack] if parked is not None else [ack]
+            if self.ledger.tombstone(message.transfer_id, now_s) is None:
+                self.ledger.bury(message.transfer_id, now_s)
             return [ack]
         if transfer.terms is not None and transfer.peer != message.worker_id:
             self.counters.num_late += 1
