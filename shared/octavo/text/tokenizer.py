@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 from octavo.errors import InvalidInput, show
 from octavo.hub.files import ModelFiles
+from octavo.obs.log import get_logger
 from octavo.text import gguf_tokenizer, json_tokenizer
 from octavo.text.parts import TokenizerParts
 from octavo.text.pieces import PieceTable
+
+log = get_logger(__name__)
 
 
 class Tokenizer:
@@ -78,6 +81,13 @@ def load_tokenizer(files: ModelFiles) -> Tokenizer:
     source = files.tokenizer_source
     if source is None:
         raise InvalidInput(f"tokenizer: {files.name} comes without one; give --tokenizer", param="tokenizer")
-    if source.is_file() and source.suffix == ".gguf":
-        return Tokenizer(gguf_tokenizer.load(source))
-    return Tokenizer(json_tokenizer.load(source))
+    is_gguf = source.is_file() and source.suffix == ".gguf"
+    tokenizer = Tokenizer(gguf_tokenizer.load(source) if is_gguf else json_tokenizer.load(source))
+    model_size = files.config.get("vocab_size")
+    if isinstance(model_size, int) and tokenizer.vocab_size > model_size:
+        log.warning(
+            "the tokenizer has more ids than the model: a text that needs one of the others is refused",
+            num_tokenizer_ids=tokenizer.vocab_size,
+            num_model_ids=model_size,
+        )
+    return tokenizer

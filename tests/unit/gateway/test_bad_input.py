@@ -110,10 +110,15 @@ CHATS = [
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"top_logprobs": 2}, "top_logprobs"),
-    ({"logprobs": True, "top_logprobs": 6}, "logprobs"),
+    ({"logprobs": True, "top_logprobs": 6}, "top_logprobs"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
-    ({"max_completion_tokens": 0}, "max_tokens"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens"),
+    ({"max_completion_tokens": -1}, "max_completion_tokens"),
+    ({"max_completion_tokens": 10**30}, "max_completion_tokens"),
+    ({"max_completion_tokens": 255}, "max_completion_tokens"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
     ({"messages": [{"role": "user", "content": "word " * 300}]}, "messages"),
 ]
 

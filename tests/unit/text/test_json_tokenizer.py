@@ -171,3 +171,10 @@ def test_ids_outside_the_vocabulary_are_no_text(tmp_path):
     tokenizer = load(write(tmp_path))
     assert tokenizer.decode([tokenizer.vocab_size + 5, -1]) == ""
     assert tokenizer.piece(tokenizer.vocab_size) == ""
+
+
+@pytest.mark.parametrize(("more", "is_warned"), [(-1, True), (0, False), (100, False)])
+def test_a_tokenizer_with_more_ids_than_the_model_is_warned_of(tmp_path, caplog, more, is_warned):
+    size = load(write(tmp_path)).vocab_size
+    load_tokenizer(ModelFiles("m", "safetensors", {"vocab_size": size + more}, (), tmp_path))
+    assert any("more ids than the model" in r.getMessage() for r in caplog.records) == is_warned

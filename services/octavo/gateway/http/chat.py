@@ -71,6 +71,17 @@ class ChatRequest(GenerateFields):
             field="messages",
         )
 
+    def in_own_words(self, error: InvalidInput) -> InvalidInput:
+        """An error about sampling settings, with the names that this request gave them."""
+        names = {"logprobs": "top_logprobs"}
+        if self.max_completion_tokens is not None:
+            names["max_tokens"] = "max_completion_tokens"
+        parts = error.message.split("; ")
+        for index, part in enumerate(parts):
+            field, colon, rest = part.partition(": ")
+            parts[index] = names.get(field, field) + colon + rest
+        return type(error)("; ".join(parts), param=names.get(error.param, error.param))
+
     def _refuse_unsupported(self) -> None:
         kind = (self.response_format or {}).get("type", "text")
         if kind != "text":
@@ -91,7 +102,10 @@ class Endpoint:
 
     async def __call__(self, request: Request) -> Response:
         fields = await read_model(request, ChatRequest, self._frontend.config.max_body_bytes)
-        run = await start(self._frontend, request, [fields.job()], "chatcmpl")
+        try:
+            run = await start(self._frontend, request, [fields.job()], "chatcmpl")
+        except InvalidInput as error:
+            raise fields.in_own_words(error) from None
         answer = _Answer(run, fields, self._frontend.model.tokenizer, self._frontend.config.response_role)
         if fields.stream:
             return EventStream(answer.events(), run.headers, run.close)
