@@ -9,6 +9,8 @@ import msgspec
 from octavo.errors import InvalidInput, Problem, TooLong, show
 from octavo.sampling_params import SamplingParams
 
+_FIELDS = msgspec.structs.fields(SamplingParams)
+
 
 def check_prompt(
     prompt_token_ids: Sequence[int],
@@ -27,11 +29,13 @@ def check_prompt(
     if not len(prompt_token_ids):
         problems.append(Problem(field, "no tokens", "a prompt must have at least one token"))
     # Millions of ids would hold up everything else that this process serves, and are too many whatever they are.
-    for index, token_id in enumerate(prompt_token_ids[:max_model_len]):
-        if type(token_id) is not int or not 0 <= token_id < vocab_size:
-            allowed = f"must be a token id from 0 to {vocab_size - 1}"
-            problems.append(Problem(f"{field}[{index}]", show(token_id), allowed))
-            break
+    looked_at = prompt_token_ids[:max_model_len]
+    if not _are_ids(looked_at, vocab_size):
+        for index, token_id in enumerate(looked_at):
+            if type(token_id) is not int or not 0 <= token_id < vocab_size:
+                allowed = f"must be a token id from 0 to {vocab_size - 1}"
+                problems.append(Problem(f"{field}[{index}]", show(token_id), allowed))
+                break
     if problems:
         raise InvalidInput.of(problems)
     num_prompt = len(prompt_token_ids)
@@ -48,6 +52,11 @@ def check_prompt(
         )
 
 
+def _are_ids(values: Sequence[int], vocab_size: int) -> bool:
+    """Whether all are whole numbers from 0 to `vocab_size` - 1: found without a loop in Python."""
+    return set(map(type, values)) <= {int} and (not values or 0 <= min(values) <= max(values) < vocab_size)
+
+
 def check_types(params: SamplingParams) -> SamplingParams:
     """`params` with every field of its declared type, where a caller's code wrote something close to it.
 
@@ -58,7 +67,7 @@ def check_types(params: SamplingParams) -> SamplingParams:
         raise InvalidInput.of([Problem("sampling_params", show(params), "must be SamplingParams")])
     values: dict[str, object] = {}
     problems: list[Problem] = []
-    for item in msgspec.structs.fields(SamplingParams):
+    for item in _FIELDS:
         value = getattr(params, item.name)
         if item.name == "stop":
             value = () if value is None else (value,) if isinstance(value, str) else value
