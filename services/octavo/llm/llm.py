@@ -23,6 +23,9 @@ from octavo.sampling_params import SamplingParams
 Params = SamplingParams | Sequence[SamplingParams] | None
 
 
+ADMIT_AT_ONCE = 64
+
+
 class LLM:
     """A model in this process: `LLM("smollm2-135m", max_num_seqs=8)`; any engine flag is a keyword.
 
@@ -129,8 +132,8 @@ class LLM:
         return [done[p.request.request_id] for p in prepared]
 
     def _admit(self, waiting: deque[Prepared]) -> None:
-        """Hand over as many requests as the engine's queue takes."""
-        while waiting:
+        """Hand over requests, as many as the queue takes, but not so many at once that the device waits for them."""
+        for _ in range(min(len(waiting), ADMIT_AT_ONCE)):
             try:
                 self._engine.add_prepared(waiting[0])
             except Busy:

@@ -12,6 +12,8 @@ from octavo.engine.plan import BlockCopy, SlotWork, StepPlan
 from octavo.engine.runner.context import PagedAttention
 from octavo.engine.runner.device_tables import DeviceTables
 from octavo.engine.runner.gpu_runner import GpuRunner
+from octavo.engine.runner.step_graph import decode_sizes, mixed_sizes
+from octavo.engine.runner.step_inputs import Work
 from octavo.kernels.attention import AttentionSpec
 from octavo.kernels.triton.attention import TritonAttention
 from octavo.kv.layout import GroupSpec, KVLayout
@@ -113,3 +115,29 @@ def test_a_fork_copies_its_partial_block() -> None:
     fork = admit(1, PROMPT[:20], [1, 5], params=greedy())
     plan = StepPlan(2, admit=[fork], copies=[BlockCopy(2, 5)], work=[SlotWork(1, 19, 1, True)])
     assert [runner.execute(plan).sampled[0].token_id] == oracle(FULL, PROMPT[:20], 1)
+
+
+@pytest.mark.parametrize("groups", [FULL, MIXED], ids=["one-group", "two-groups"])
+def test_a_padded_mixed_step_gives_the_same_tokens(groups: tuple[GroupSpec, ...]) -> None:
+    runner = make_gpu_runner(groups)
+    generate(runner, admit(1, PROMPT, *TABLES[: len(groups)]), 1)
+    other = [[block + 2 for block in table][:2] for table in ([9, 11], [34, 36])]
+    runner.submit(StepPlan(2, admit=[admit(2, PROMPT[:20], *other[: len(groups)])]))
+    work = Work(np.array([1, 2]), np.array([45, 0]), np.array([1, 20]), np.array([True, True]))
+    batches, sampled, sampled_rows = runner._inputs.set_mixed(work, 64)
+    runner._plan(batches, 64)
+    hidden = runner._layers(64)
+    assert len(hidden) == 64
+    runner._sample(runner.model.logits(hidden.index_select(0, sampled_rows)), sampled)
+    want = [oracle(groups, PROMPT, 2)[1], *oracle(groups, PROMPT[:20], 1)]
+    assert runner._output.chosen[:2].tolist() == want
+
+
+@pytest.mark.parametrize("max_rows", [1, 7, 64, 512])
+def test_every_number_of_rows_has_a_captured_size_near_it(max_rows: int) -> None:
+    for sizes in (decode_sizes(max_rows), mixed_sizes(max_rows)):
+        assert sizes == sorted(set(sizes))
+        assert sizes[-1] == max_rows
+    for num_rows in range(9, max_rows + 1):
+        size = next(s for s in decode_sizes(max_rows) if s >= num_rows)
+        assert size - num_rows < max(8, num_rows / 4)

@@ -25,10 +25,10 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 MAX_ITEMS = 4096
 FIRST_TILES = 4096
-PROGRAMS_PER_PROCESSOR = 3
+PROGRAMS_PER_PROCESSOR = 4
 TILE_ROWS = 128
 TILE_KEYS = 64
-STAGES = 5
+STAGES = 4
 """Loads of keys in flight: measured on an H200, as are the numbers above."""
 
 
@@ -232,7 +232,7 @@ class TritonAttention(AttentionBackend):
                 MEMBERS=next_power_of_2(self._group),
                 MERGE=16,
                 BLOCK_N=TILE_KEYS,
-                num_warps=4,
+                num_warps=4 if is_wide else 2,
                 num_stages=2 if is_wide else STAGES,
                 **common,
             )

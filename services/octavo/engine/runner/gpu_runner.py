@@ -54,6 +54,8 @@ class GpuRunner(Runner):
         self._output = TokenOutput(num_slots, tables.device)
         self._decodes = StepGraphs(decode_sizes(num_slots))
         self._mixed = StepGraphs([])
+        # Logits of all sizes come from this block of torch's cache; growing it step by step would wait for the device.
+        torch.empty(num_slots, model.vocab_size, dtype=torch.float32, device=tables.device)
 
     @torch.inference_mode()
     def capture(self, max_mixed_rows: int) -> None:
