@@ -29,6 +29,7 @@ from octavo.kernels.attention import AttentionBackend
 from octavo.kernels.cpu import native
 from octavo.kernels.cpu.merge import CHUNK_TOKENS
 from octavo.kernels.self_check import determinism_check
+from octavo.kernels.triton.platform import triton_version
 from octavo.kv.layout import KVLayout
 from octavo.kv.record import WorkerRecord
 from octavo.obs.log import get_logger
@@ -244,7 +245,7 @@ def _numerics(spec: RankSpec, backends: list[type[AttentionBackend]]) -> str:
             "kv_dtype": spec.kv_dtype,
             "ranks": spec.num_ranks,
             "backends": [b.name for b in backends],
-            "kernels": native.identity() if spec.platform == "cpu" else "",
+            "kernels": native.identity() if spec.platform == "cpu" else triton_version(),
             "chunk_tokens": CHUNK_TOKENS,
         }
     )

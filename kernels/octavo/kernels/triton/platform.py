@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
@@ -12,6 +13,12 @@ import torch
 def is_installed() -> bool:
     """Whether the triton package is there."""
     return find_spec("triton") is not None
+
+
+@cache
+def triton_version() -> str:
+    """The version of the triton package, which compiles the kernels here; empty without it."""
+    return version("triton") if is_installed() else ""
 
 
 @cache
