@@ -1,6 +1,7 @@
 """`AsyncLLM`: streams over an engine on its own thread."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -118,12 +119,16 @@ async def test_shutdown_ends_open_streams_and_refuses_new_ones(make_engine):
 async def test_a_failing_engine_ends_every_stream_with_an_error(make_engine, monkeypatch):
     engine = make_engine()
 
+    all_added = threading.Event()
+
     def fail(plan):
+        all_added.wait(10)
         raise RuntimeError("device is gone")
 
     monkeypatch.setattr(engine.core.executor, "execute", fail)
     llm = AsyncLLM(engine)
     streams = [llm.add_request(f"r{i}", "Hello", PARAMS) for i in range(3)]
+    all_added.set()
     for stream in streams:
         with pytest.raises(InternalError, match="device is gone"):
             await last_of(stream)
