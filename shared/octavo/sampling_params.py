@@ -16,6 +16,8 @@ GREEDY_BELOW = 1e-5
 """Temperatures below this select the highest logit (lowest id on a tie) and use no noise."""
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 8192
+MAX_STOP_TOKEN_IDS = 4096
 MAX_LOGPROBS = 20
 MAX_N = 128
 MAX_SEED = 2**64
@@ -69,17 +71,13 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
             if not ok:
                 out.append(Problem(field, show(value), allowed))
 
-        def real(x: float) -> bool:
-            try:
-                return math.isfinite(x)
-            except OverflowError:  # a whole number beyond every float
-                return False
-
         check(1 <= self.n <= MAX_N, "n", self.n, f"must be from 1 to {MAX_N}")
-        check(real(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "must be at least 0")
+        check(
+            _is_real(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "must be at least 0"
+        )
         check(-1 <= self.top_k <= MAX_COUNT, "top_k", self.top_k, f"must be -1 or 0 (off), or from 1 to {MAX_COUNT}")
-        check(real(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
-        check(real(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "must be from 0 to 1")
+        check(_is_real(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "must be above 0 and at most 1")
+        check(_is_real(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "must be from 0 to 1")
         check(
             MIN_REPETITION <= self.repetition_penalty <= MAX_REPETITION,
             "repetition_penalty",
@@ -88,9 +86,12 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
         )
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
-            check(real(value) and -2 <= value <= 2, name, value, "must be from -2 to 2")
+            check(_is_real(value) and -2 <= value <= 2, name, value, "must be from -2 to 2")
         check(self.seed is None or 0 <= self.seed < MAX_SEED, "seed", self.seed, "must be from 0 to 2**64 - 1")
         check(len(self.stop) <= MAX_STOP_STRINGS, "stop", len(self.stop), f"at most {MAX_STOP_STRINGS} stop strings")
+        longest = max(map(len, self.stop), default=0)
+        allowed = f"a stop string has at most {MAX_STOP_CHARS} characters"
+        check(longest <= MAX_STOP_CHARS, "stop", f"{longest} characters", allowed)
         check(all(self.stop), "stop", self.stop, "a stop string must not be empty")
         check(
             self.max_tokens is None or 1 <= self.max_tokens <= MAX_COUNT,
@@ -117,11 +118,26 @@ class SamplingParams(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
             self.logprobs,
             f"must be from 0 to {MAX_LOGPROBS}",
         )
+        out += self._token_problems(vocab_size)
+        return out
+
+    def _token_problems(self, vocab_size: int | None) -> list[Problem]:
+        """The first wrong entry of each setting by token id: there may be a million, and a client gets the message."""
+        out = []
+        allowed = "must be a token id" if vocab_size is None else f"must be a token id from 0 to {vocab_size - 1}"
         for token, bias in self.logit_bias.items():
-            check(real(bias) and -100 <= bias <= 100, "logit_bias", bias, "each bias must be from -100 to 100")
-            check(_in_vocab(token, vocab_size), "logit_bias", token, _vocab_text(vocab_size))
-        for token in self.stop_token_ids:
-            check(_in_vocab(token, vocab_size), "stop_token_ids", token, _vocab_text(vocab_size))
+            if not _in_vocab(token, vocab_size):
+                out.append(Problem("logit_bias", show(token), allowed))
+            if not (_is_real(bias) and -100 <= bias <= 100):
+                out.append(Problem("logit_bias", show(bias), "each bias must be from -100 to 100"))
+            if out:
+                break
+        num_stops = len(self.stop_token_ids)
+        if num_stops > MAX_STOP_TOKEN_IDS:
+            out.append(Problem("stop_token_ids", f"{num_stops} ids", f"at most {MAX_STOP_TOKEN_IDS} are allowed"))
+        bad = next((t for t in self.stop_token_ids[:MAX_STOP_TOKEN_IDS] if not _in_vocab(t, vocab_size)), None)
+        if bad is not None:
+            out.append(Problem("stop_token_ids", show(bad), allowed))
         return out
 
     def check(self, vocab_size: int | None = None) -> None:
@@ -135,5 +151,8 @@ def _in_vocab(token: int, vocab_size: int | None) -> bool:
     return 0 <= token <= MAX_COUNT and (vocab_size is None or token < vocab_size)
 
 
-def _vocab_text(vocab_size: int | None) -> str:
-    return "must be a token id" if vocab_size is None else f"must be a token id from 0 to {vocab_size - 1}"
+def _is_real(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False

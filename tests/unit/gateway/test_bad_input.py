@@ -13,7 +13,7 @@ CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_t
 
 @pytest.fixture
 async def http(tiny_files) -> AsyncIterator[httpx.AsyncClient]:
-    async with FakeCluster(tiny_files, max_body_bytes=4096, max_logprobs=5, max_n=4) as cluster:
+    async with FakeCluster(tiny_files, max_body_bytes=32_768, max_logprobs=5, max_n=4) as cluster:
         transport = httpx.ASGITransport(create_app(cluster.frontend), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway", trust_env=False) as client:
             yield client
@@ -53,6 +53,8 @@ COMPLETIONS = [
     ({"stop_token_ids": [10**30]}, 400, "stop_token_ids"),
     ({"logit_bias": {str(10**30): 1}}, 400, "logit_bias"),
     ({"logit_bias": {"1": 10**400}}, 400, "logit_bias.1"),
+    ({"stop_token_ids": [1] * 5000}, 400, "stop_token_ids"),
+    ({"stop": ["x" * 9000]}, 400, "stop"),
     ({"top_p": 0}, 400, "top_p"),
     ({"top_p": 1.1}, 400, "top_p"),
     ({"min_p": 2}, 400, "min_p"),
@@ -155,9 +157,9 @@ async def test_bodies(http: httpx.AsyncClient, content: bytes, said: str):
 async def test_body_over_the_limit_is_413_whether_announced_or_chunked(http: httpx.AsyncClient):
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(10):
-            yield b" " * 1000
+            yield b" " * 4000
 
-    for content in (b" " * 5000, chunks()):
+    for content in (b" " * 40_000, chunks()):
         response = await http.post("/v1/completions", content=content)
         assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
 

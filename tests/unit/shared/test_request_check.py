@@ -55,3 +55,9 @@ def test_values_close_to_their_type_are_brought_into_it():
 def test_values_of_a_wrong_type_are_listed_by_field():
     with pytest.raises(InvalidInput, match=r"temperature: got 'hot'.*max_tokens: got 1.5"):
         check_types(SamplingParams(temperature="hot", max_tokens=1.5))
+
+
+def test_a_million_wrong_ids_make_one_short_message():
+    params = SamplingParams(logit_bias=dict.fromkeys(range(1000, 500000), 1.0), stop_token_ids=(-1,) * 4000)
+    problems = params.problems(vocab_size=1000)
+    assert [(p.field, p.value) for p in problems] == [("logit_bias", "1000"), ("stop_token_ids", "-1")]
