@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from octavo.kernels import op
-from octavo.kernels.cpu import build, native
+from octavo.kernels.cpu import native
 from octavo.kernels.reference import op as reference
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
@@ -94,20 +93,6 @@ def test_extreme_gates_stay_finite_and_nan_stays_nan() -> None:
     assert op.linear_silu_mul(x, packed, None).isnan().all(), "a row with NaN is NaN through a product"
 
 
-@pytest.mark.parametrize("isa", sorted(build.ISA_FLAGS))
-def test_every_instruction_set_computes_the_same_product(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = list(build.ISA_FLAGS)
-    if order.index(isa) < order.index(build.detect_isa()):
-        pytest.skip(f"this processor has no {isa}")
-    x, weight = _random(13, 96), _random(70, 96, dtype=torch.bfloat16, seed=1)
-    norm = _random(96, seed=2)
-    found = native.load_library(isa)
-    monkeypatch.setattr(native, "library", lambda: found)
-    got = op.linear(x, native.pack(weight))
-    torch.testing.assert_close(got, x @ weight.float().T, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(op.rms_norm(x, norm, 1e-5), reference.rms_norm(x, norm, 1e-5))
-
-
 def test_without_a_compiler_one_warning_and_torch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,17 +109,6 @@ def test_without_a_compiler_one_warning_and_torch(
     finally:
         monkeypatch.undo()
         native.library.cache_clear()
-
-
-def test_a_broken_compiler_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    compiler = tmp_path / "cc"
-    compiler.write_text("#!/bin/sh\necho 'cannot do this' >&2\nexit 1\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path))
-    with pytest.raises(build.BuildError, match="cannot do this"):
-        build.compiled_library()
-    assert not list((tmp_path / "kernels").glob("*.so"))
 
 
 def test_tasks_are_all_done_once_by_any_number_of_threads() -> None:

@@ -22,18 +22,21 @@ inline void pair(const bf16* both, int lane, vf& even, vf& odd) { load_pair(both
 inline void pair(const float* both, int lane, vf& even, vf& odd) {
   even = load(both + W * lane), odd = load(both + PANEL + W * lane);
 }
-inline int packed_index(const bf16*, int column, int odd) { return 2 * column + odd; }
-inline int packed_index(const float*, int column, int odd) { return PANEL * odd + column; }
+inline void put_pair(const bf16* from, int column, bf16* both) {
+  std::memcpy(both + 2 * column, from, 2 * sizeof(bf16));
+}
+inline void put_pair(const float* from, int column, float* both) {
+  both[column] = from[0], both[PANEL + column] = from[1];
+}
 
 template <class T>
 void pack_weight(Pool& pool, const T* weight, T* out, int n, int k) {
   pool.run((n + PANEL - 1) / PANEL, [&](int panel, int) {
-    for (int c = 0; c < PANEL; c++) {
-      int column = panel * PANEL + c;
-      T* to = out + size_t(panel) * PANEL * k;
-      for (int i = 0; i < k; i++)
-        to[i / 2 * 2 * PANEL + packed_index(to, c, i % 2)] = column < n ? weight[size_t(column) * k + i] : T(0);
-    }
+    T* to = out + size_t(panel) * PANEL * k;
+    int first = panel * PANEL, columns = std::min(PANEL, n - first);
+    if (columns < PANEL) std::memset(to, 0, sizeof(T) * PANEL * k);
+    for (int i = 0; i < k; i += 2)
+      for (int c = 0; c < columns; c++) put_pair(weight + size_t(first + c) * k + i, c, to + size_t(i) * PANEL);
   });
 }
 
