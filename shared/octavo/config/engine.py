@@ -91,7 +91,9 @@ class DeviceConfig:
     device: str = option(
         "auto", "Device; auto: the first found of cuda, rocm, cpu.", choices=("auto", "cuda", "rocm", "cpu")
     )
-    threads: int = option(0, "Compute threads of the engine on CPU; 0: cores ÷ engines on this host.", minimum=0)
+    threads: int = option(
+        0, "Compute threads of the engine on CPU; 0: cores ÷ engines on this host.", minimum=0, maximum=1024
+    )
     attention_backend: str = option("auto", "Attention backend by name; auto: the first that can run.")
     enforce_eager: bool = option(False, "Launch every kernel of a decode step by itself, without CUDA graphs.")
 

@@ -58,3 +58,8 @@ def test_a_bad_flag_value_is_named():
 def test_attributes_of_other_flags_are_left_alone():
     args = EngineArgs.from_cli_args(argparse.Namespace(model="m", max_num_seqs=4, verbose=True))
     assert args.config.scheduler.max_num_seqs == 4
+
+
+def test_more_threads_than_any_machine_has_are_refused():
+    with pytest.raises(InvalidInput, match="threads: got 10000; must be between 0 and 1024"):
+        EngineArgs("m", threads=10_000)
