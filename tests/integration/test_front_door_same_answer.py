@@ -33,6 +33,8 @@ SETTINGS = {
     "greedy n=3": {**GREEDY, "n": 3},
     "seeded n=3": {**SEEDED, "n": 3},
 }
+SLOW_STEPS = {"OCTAVO_FAULT": "engine.step:delay:5ms"}
+"""Requests sent together meet in a batch only if a step outlasts their sending, on a fast machine too."""
 CHUNKS = [(16, "float32"), (64, "bfloat16"), (512, "float32")]
 """Every chunk size, and both dtypes that a CPU serves."""
 
@@ -98,7 +100,7 @@ def alone(tiny_model: Path) -> dict[str, dict[str, list[Reply]]]:
 def served(request: pytest.FixtureRequest, tiny_model: Path, alone: dict) -> Iterator[tuple[Cluster, dict]]:
     """A cluster with one chunk size, and what its answers must be."""
     chunk, dtype = request.param
-    with Cluster(tiny_model, worker_flags=as_line(engine_flags(dtype, chunk))) as cluster:
+    with Cluster(tiny_model, worker_flags=as_line(engine_flags(dtype, chunk)), worker_env=SLOW_STEPS) as cluster:
         yield cluster, alone[dtype]
 
 
@@ -159,5 +161,6 @@ async def test_sixteen_streams_on_a_pool_that_holds_two(scarce, tiny_model, alon
 def scarce(tiny_model: Path) -> Iterator[Cluster]:
     """A cluster whose pool holds two sequences of the longest request."""
     num_blocks = 2 * -(-(max(LENGTHS) + NUM_OUT) // BLOCK)
-    with Cluster(tiny_model, worker_flags=as_line(engine_flags("float32", 64, num_blocks))) as cluster:
+    flags = as_line(engine_flags("float32", 64, num_blocks))
+    with Cluster(tiny_model, worker_flags=flags, worker_env=SLOW_STEPS) as cluster:
         yield cluster

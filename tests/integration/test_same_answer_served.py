@@ -58,7 +58,9 @@ def alone(model):
 
 @pytest.fixture(scope="module", params=PATHS)
 def cluster(request, model):
-    with Cluster(model, worker_flags=["--block-size=16", "--threads=1", *PATHS[request.param]]) as running:
+    flags = ["--block-size=16", "--threads=1", *PATHS[request.param]]
+    # Steps that last long enough for requests to meet, however fast the machine.
+    with Cluster(model, worker_flags=flags, worker_env={"OCTAVO_FAULT": "engine.step:delay:5ms"}) as running:
         yield running
 
 
